@@ -1,0 +1,13 @@
+//! Epochs: who may decide one, when, and what becomes of it after a crash.
+//!
+//! The protocol of an epoch is a pure machine (events in, commands out; no I/O), a runtime carries its
+//! commands out against a store, and a gRPC service with its client puts it between processes. A worker
+//! speaks to [`Coordinator`] and cannot tell whether it runs in the same process. This crate knows epoch
+//! records and transactions; it knows no SQL, no operators and no rows.
+
+mod protocol;
+
+pub use protocol::{
+    Coordinator, Decision, JobStatus, OpenRequest, Opened, Prepared, SealedRequest, TakeOverRequest,
+    TakenOver, VoteRequest,
+};
