@@ -1,0 +1,92 @@
+//! Fail points: named steps at which a test makes a run fail, stop or end the process.
+//!
+//! Each [`FailPoints`] belongs to one runtime, so tests in one process do not disturb each other. With
+//! the feature `failpoints` the same names are also points of the `fail` crate, driven by the variable
+//! `FAILPOINTS` of a real process: `runtime::sealed=return(abort)` ends it on the spot, `pause` holds it
+//! there for a SIGKILL, `return(error)` is an `Unavailable` error.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use types::{Error, Result};
+
+/// Named steps that can be made to fail.
+#[derive(Clone, Debug, Default)]
+pub struct FailPoints {
+    armed: Option<Arc<Mutex<Armed>>>,
+}
+
+#[derive(Debug, Default)]
+struct Armed {
+    /// How many further passes succeed before the one that fails, by point.
+    countdown: BTreeMap<String, u64>,
+    /// How often each point was passed or failed.
+    hits: BTreeMap<String, u64>,
+}
+
+impl FailPoints {
+    /// Fail points that can be armed; the default ones cannot and cost nothing.
+    #[must_use]
+    pub fn armable() -> FailPoints {
+        FailPoints { armed: Some(Arc::default()) }
+    }
+
+    /// Makes a point fail once, after it has been passed `after` times more.
+    pub fn arm(&self, name: &str, after: u64) {
+        if let Some(armed) = &self.armed {
+            let mut armed = armed.lock().unwrap_or_else(PoisonError::into_inner);
+            armed.countdown.insert(name.to_owned(), after);
+        }
+    }
+
+    /// Disarms every point.
+    pub fn disarm_all(&self) {
+        if let Some(armed) = &self.armed {
+            armed.lock().unwrap_or_else(PoisonError::into_inner).countdown.clear();
+        }
+    }
+
+    /// Whether a point is armed and has not failed yet.
+    #[must_use]
+    pub fn is_armed(&self, name: &str) -> bool {
+        self.armed.as_ref().is_some_and(|armed| {
+            armed.lock().unwrap_or_else(PoisonError::into_inner).countdown.contains_key(name)
+        })
+    }
+
+    /// How often each point was reached.
+    #[must_use]
+    pub fn hits(&self) -> BTreeMap<String, u64> {
+        self.armed.as_ref().map_or_else(BTreeMap::new, |armed| {
+            armed.lock().unwrap_or_else(PoisonError::into_inner).hits.clone()
+        })
+    }
+
+    /// Passes a point.
+    ///
+    /// # Errors
+    /// `Unavailable` if the point was made to fail.
+    pub fn pass(&self, name: &str) -> Result<()> {
+        #[cfg(feature = "failpoints")]
+        fail::fail_point!(name, |action| {
+            if action.as_deref() == Some("abort") {
+                std::process::abort();
+            }
+            Err(Error::unavailable(format!("fail point {name}")))
+        });
+        let Some(armed) = &self.armed else { return Ok(()) };
+        let mut armed = armed.lock().unwrap_or_else(PoisonError::into_inner);
+        *armed.hits.entry(name.to_owned()).or_default() += 1;
+        match armed.countdown.get_mut(name) {
+            None => Ok(()),
+            Some(0) => {
+                armed.countdown.remove(name);
+                Err(Error::unavailable(format!("fail point {name}")))
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What a caller may choose: how jobs run, and how DDL on views behaves.
+//!
+//! Every default has its reason beside it; a value out of range is refused at start, never clamped.
+
+use types::{Error, Result};
+
+use crate::FailPoints;
+
+/// How jobs run.
+#[derive(Clone, Debug)]
+pub struct RuntimeOptions {
+    /// Shards of every stateful operator.
+    pub parallelism: usize,
+    /// The least time between two epochs of a job while something changes.
+    pub epoch_interval_ms: u64,
+    /// The longest time without an epoch, so that an idle job's frontier moves (G8).
+    pub idle_interval_ms: u64,
+    /// What one job may keep for the open epoch before it commits early; also bounds a fill's pieces.
+    pub memory_limit_bytes: usize,
+    /// Source rows in a fill's piece, and source changes in one page.
+    pub rows_per_piece_max: usize,
+    /// How long the past can be read.
+    pub history_life_time_ms: u64,
+    /// After which lag a job's hold is released, so that one stuck job cannot fill the disk.
+    pub history_limit_ms: u64,
+    /// How often history is collected and orphans are swept.
+    pub sweep_interval_ms: u64,
+    /// How long a main job's epoch waits for a fill that is about to be adopted.
+    pub adoption_wait_ms: u64,
+    /// The first and the longest pause before a failed job is started again.
+    pub restart_backoff_ms: (u64, u64),
+    /// Decided epochs that are remembered for `tidemill.epochs`, a job.
+    pub epochs_remembered: usize,
+    /// Where tests make steps fail.
+    pub fail_points: FailPoints,
+}
+
+impl Default for RuntimeOptions {
+    fn default() -> RuntimeOptions {
+        RuntimeOptions {
+            parallelism: 1,
+            epoch_interval_ms: 100,
+            idle_interval_ms: 10_000,
+            memory_limit_bytes: 256 << 20,
+            rows_per_piece_max: 16_384,
+            history_life_time_ms: 10 * 60 * 1000,
+            history_limit_ms: 24 * 60 * 60 * 1000,
+            sweep_interval_ms: 15_000,
+            adoption_wait_ms: 2_000,
+            restart_backoff_ms: (50, 5_000),
+            epochs_remembered: 128,
+            fail_points: FailPoints::default(),
+        }
+    }
+}
+
+impl RuntimeOptions {
+    /// Checks that every value is usable.
+    ///
+    /// # Errors
+    /// `Invalid` with the name of the option.
+    pub fn validate(&self) -> Result<()> {
+        let positive = [
+            ("parallelism", self.parallelism as u64),
+            ("epoch_interval_ms", self.epoch_interval_ms),
+            ("idle_interval_ms", self.idle_interval_ms),
+            ("memory_limit_bytes", self.memory_limit_bytes as u64),
+            ("rows_per_piece_max", self.rows_per_piece_max as u64),
+            ("sweep_interval_ms", self.sweep_interval_ms),
+            ("restart_backoff_ms", self.restart_backoff_ms.0),
+            ("epochs_remembered", self.epochs_remembered as u64),
+        ];
+        for (name, value) in positive {
+            if value == 0 {
+                return Err(Error::invalid(format!("option {name} must be above 0")));
+            }
+        }
+        if self.parallelism > types::VNODES {
+            return Err(Error::invalid(format!("option parallelism must be at most {}", types::VNODES)));
+        }
+        if self.history_limit_ms < self.history_life_time_ms {
+            return Err(Error::invalid("option history_limit_ms must not be below history_life_time_ms"));
+        }
+        Ok(())
+    }
+}
+
+/// How CREATE MATERIALIZED VIEW behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CreateViewOptions {
+    /// Fills a new definition beside an existing view and swaps when it is filled.
+    pub or_replace: bool,
+    /// Leaves an existing view alone.
+    pub if_not_exists: bool,
+    /// Returns once the definition is committed, while the fill runs.
+    pub background: bool,
+}
+
+/// How DROP behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DropOptions {
+    /// A name that does not exist is fine.
+    pub if_exists: bool,
+    /// Drops the views that depend on it too.
+    pub cascade: bool,
+}

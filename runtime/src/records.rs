@@ -1,0 +1,94 @@
+//! Own records beside the epoch record: a fill's position, a view's row count, what was dropped.
+//!
+//! All are JSON, so that an operator can read them, and change only in the transaction of an epoch or
+//! of a DDL.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use types::{Error, JobId, Result, TableId, Timestamp};
+
+/// How far a fill is: a key of each of its epochs' transactions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FillPosition {
+    /// The view that is filled.
+    pub view: TableId,
+    /// The job that will adopt it.
+    pub adopter: JobId,
+    /// S0: the cut of every piece of the snapshot.
+    pub snapshot: Timestamp,
+    /// What comes next.
+    pub phase: FillPhase,
+    /// Source rows taken in so far.
+    pub rows_done: u64,
+}
+
+/// What a fill does next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FillPhase {
+    /// Reads the next piece of a base table's snapshot.
+    Snapshot {
+        /// Position in the view's base tables.
+        table_index: usize,
+        /// The last key that was taken in, in hexadecimal; `None` before the first.
+        last_key: Option<String>,
+    },
+    /// The snapshot is complete; reads changes until it is adopted.
+    CatchUp,
+}
+
+/// What is known about a view's stored rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewStats {
+    /// The number of stored rows.
+    pub n_rows: u64,
+}
+
+/// A dropped table or view whose keys are still to be removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DroppedTable {
+    /// The table.
+    pub(crate) table: TableId,
+    /// Its name, for the log.
+    pub(crate) name: String,
+}
+
+/// Encodes a record.
+///
+/// # Errors
+/// `Corrupt` if it does not serialise, which is a bug.
+pub(crate) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(record).map_err(|error| Error::corrupt(format!("record does not serialise: {error}")))
+}
+
+/// Decodes a record; `what` names it in the error.
+///
+/// # Errors
+/// `Corrupt` if the bytes are no such record.
+pub(crate) fn decode<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| Error::corrupt(format!("{what}: {error}")))
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The bytes of a hexadecimal text.
+///
+/// # Errors
+/// `Corrupt` if it is none.
+pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>> {
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+    match digits {
+        Some(digits) if digits.len().is_multiple_of(2) => {
+            Ok(digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect())
+        }
+        _ => Err(Error::corrupt(format!("not hexadecimal: {text}"))),
+    }
+}
