@@ -1,1 +1,20 @@
-//! query
+//! Answers queries: tables and views at one timestamp, by the cheapest exact path.
+//!
+//! [`Engine`] answers a SELECT in each read mode, explains which path it took, verifies views against
+//! their queries, and runs the INSERT, UPDATE and DELETE that need a query, inside a [`Transaction`].
+//! The read fix (Hybrid) runs the same dataflow as the continuous driver, over a private overlay that is
+//! thrown away. What this crate does not know (system tables, running jobs) comes through hooks.
+
+mod dml;
+mod engine;
+mod hooks;
+mod result;
+mod settings;
+mod transaction;
+
+pub use dml::DmlResult;
+pub use engine::{Engine, Options};
+pub use hooks::{NoVirtualTables, NoWaiter, VirtualRequest, VirtualTables, Waited, Waiter};
+pub use result::{QueryResult, ReadPath, ResultColumn, RowStream, ViewPath};
+pub use settings::{Parameter, PathChoice, ReadMode, ReadSettings};
+pub use transaction::Transaction;

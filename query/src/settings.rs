@@ -1,0 +1,87 @@
+//! What a session has set that changes the answer of a query.
+
+use types::Timestamp;
+
+/// How fresh a read is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Exactly the query at T.
+    #[default]
+    Fresh,
+    /// View rows as of the newest checkpoint at T.
+    Stale,
+    /// View rows, after waiting until the checkpoint has reached T.
+    Wait,
+    /// The query over the base tables at T.
+    Live,
+}
+
+/// Which path a fresh read of a view may take; for tests and for diagnosis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathChoice {
+    /// The cheapest exact one.
+    #[default]
+    Auto,
+    /// The read fix over the stored rows, even where another would be cheaper.
+    Hybrid,
+    /// The view's query over the base tables.
+    Live,
+}
+
+/// A session's settings, as far as a query's answer depends on them.
+#[derive(Clone, Debug)]
+pub struct ReadSettings {
+    /// `tidemill_read_mode`.
+    pub mode: ReadMode,
+    /// `tidemill_read_path`.
+    pub path: PathChoice,
+    /// `tidemill_snapshot`: read in the past; not allowed for writes.
+    pub snapshot: Option<Timestamp>,
+    /// The current database (`USE`), if one is chosen.
+    pub database: Option<String>,
+    /// `time_zone`: a name (`Europe/Berlin`), an offset (`+02:00`), or `SYSTEM`, which is UTC.
+    pub time_zone: String,
+    /// `sql_mode`.
+    pub sql_mode: String,
+    /// `collation_connection`.
+    pub collation: String,
+}
+
+impl Default for ReadSettings {
+    fn default() -> ReadSettings {
+        ReadSettings {
+            mode: ReadMode::Fresh,
+            path: PathChoice::Auto,
+            snapshot: None,
+            database: Some("test".to_owned()),
+            time_zone: "UTC".to_owned(),
+            sql_mode: "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,\
+                       ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+                .to_owned(),
+            collation: "utf8mb4_bin".to_owned(),
+        }
+    }
+}
+
+/// The value of a `?` in a prepared statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Parameter {
+    /// NULL.
+    Null,
+    /// A signed integer.
+    Int(i64),
+    /// An unsigned integer.
+    Unsigned(u64),
+    /// A float; a `float` of the protocol is widened.
+    Double(f64),
+    /// An exact number, in digits.
+    Decimal(String),
+    /// Characters.
+    Text(String),
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// `YYYY-MM-DD`.
+    Date(String),
+    /// `YYYY-MM-DD HH:MM:SS[.ffffff]`, without a zone.
+    Datetime(String),
+}
