@@ -4,11 +4,17 @@
 //! them also rewrites the catalog's version key, which is how a cached catalog is known to be right at a
 //! timestamp. Names are compared in lower case, as MySQL does where table names are case-insensitive.
 
+mod change;
+mod load;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use change::{CatalogChange, NewView};
+pub use load::{CatalogCache, load};
+
 use serde::{Deserialize, Serialize};
-use types::{JobId, TableId, Timestamp};
+use types::{Error, JobId, Result, TableId, Timestamp};
 
 /// The definition of a table or view.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +25,23 @@ pub struct TableDefinition {
     pub info: tidb::TableInfo,
     /// What makes it a view; `None` for a base table.
     pub view: Option<ViewDefinition>,
+}
+
+impl TableDefinition {
+    /// The id of the table or view.
+    ///
+    /// # Panics
+    /// If the id is negative, which no allocator hands out.
+    #[must_use]
+    pub fn id(&self) -> TableId {
+        TableId(u64::try_from(self.info.id).expect("table ids are positive"))
+    }
+
+    /// `database.name`, for messages.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}.{}", self.database, self.info.name)
+    }
 }
 
 /// What makes a table a materialized view.
@@ -87,7 +110,9 @@ pub enum ViewState {
 pub struct Catalog {
     /// The value of the catalog's version key.
     pub version: u64,
-    /// Database names.
+    /// The next id for a table, a view or a job.
+    pub next_id: u64,
+    /// Database names, as declared.
     pub databases: Vec<String>,
     /// Definitions by id.
     pub tables: BTreeMap<TableId, Arc<TableDefinition>>,
@@ -101,5 +126,39 @@ impl Catalog {
     pub fn find(&self, database: &str, name: &str) -> Option<&Arc<TableDefinition>> {
         let id = self.names.get(&(database.to_lowercase(), name.to_lowercase()))?;
         self.tables.get(id)
+    }
+
+    /// Whether there is a database of that name.
+    #[must_use]
+    pub fn has_database(&self, name: &str) -> bool {
+        self.databases.iter().any(|database| database.eq_ignore_ascii_case(name))
+    }
+
+    /// Finds a table or view by name, or says why not.
+    ///
+    /// # Errors
+    /// MySQL 1049 or 1146.
+    pub fn require(&self, database: &str, name: &str) -> Result<&Arc<TableDefinition>> {
+        if let Some(definition) = self.find(database, name) {
+            return Ok(definition);
+        }
+        if !self.has_database(database) {
+            return Err(Error::mysql(1049, format!("unknown database '{database}'")));
+        }
+        Err(Error::mysql(1146, format!("table '{database}.{name}' doesn't exist")))
+    }
+
+    /// The views that name a table or view directly, those under construction too.
+    #[must_use]
+    pub fn dependents(&self, id: TableId) -> Vec<Arc<TableDefinition>> {
+        let names_it = |definition: &&Arc<TableDefinition>| {
+            definition.view.as_ref().is_some_and(|view| view.depends_on.contains(&id))
+        };
+        self.tables.values().filter(names_it).cloned().collect()
+    }
+
+    /// All views, by id.
+    pub fn views(&self) -> impl Iterator<Item = (TableId, &Arc<TableDefinition>, &ViewDefinition)> {
+        self.tables.iter().filter_map(|(id, definition)| Some((*id, definition, definition.view.as_ref()?)))
     }
 }

@@ -5,3 +5,22 @@
 //! refused with the construct's name. DataFusion is named only here and in `query`.
 
 pub mod catalog;
+mod error;
+mod expression;
+mod parse;
+mod plan;
+mod settings;
+mod statement;
+mod view;
+
+pub use error::from_datafusion;
+pub use expression::PhysicalExpression;
+pub use parse::{bind_parameters, parse, parse_expression};
+pub use plan::{OutputColumn, PlannedQuery, Resolver, plan_expressions, plan_query, session_state};
+pub use settings::{Literal, Settings};
+pub use sqlparser::ast;
+pub use statement::{
+    ColumnDefinition, CreateMaterializedView, CreateTable, ParsedStatement, QueryStatement, SetItem,
+    SetScope, SetValue, Show, Statement, TableName,
+};
+pub use view::{ViewPlan, plan_view};
