@@ -1,1 +1,3 @@
 //! tidemill
+
+pub mod demo;
