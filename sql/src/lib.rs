@@ -10,6 +10,7 @@ mod expression;
 mod parse;
 mod plan;
 mod settings;
+mod stack;
 mod statement;
 mod view;
 
@@ -17,7 +18,7 @@ pub use error::from_datafusion;
 pub use expression::PhysicalExpression;
 pub use parse::{bind_parameters, parse, parse_expression};
 pub use plan::{OutputColumn, PlannedQuery, Resolver, plan_expressions, plan_query, session_state};
-pub use settings::{Literal, Settings};
+pub use settings::{DEFAULT_SQL_MODE, Literal, Settings};
 pub use sqlparser::ast;
 pub use statement::{
     ColumnDefinition, CreateMaterializedView, CreateTable, ParsedStatement, QueryStatement, SetItem,

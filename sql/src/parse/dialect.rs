@@ -1,0 +1,138 @@
+//! MySQL's dialect as sqlparser has it, with what it gets wrong put right.
+//!
+//! Precedence follows MySQL's table: `||` is OR, XOR stands between OR and AND, `^` binds closest, shifts
+//! bind closer than `&`, and DIV and MOD are as `*`. Table versions are on (`AS OF TIMESTAMP` reaches the
+//! parser as `FOR SYSTEM_TIME AS OF`).
+
+use std::any::TypeId;
+
+use sqlparser::ast::{BinaryOperator, Expr, Statement};
+use sqlparser::dialect::{Dialect, MySqlDialect, Precedence};
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::Token;
+
+/// The dialect of every statement.
+#[derive(Debug)]
+pub(crate) struct TidemillDialect;
+
+const MYSQL: MySqlDialect = MySqlDialect {};
+
+const XOR: u8 = 7;
+const SHIFT: u8 = 26;
+const BIT_XOR: u8 = 45;
+
+macro_rules! as_mysql {
+    ($($name:ident),* $(,)?) => {
+        $(fn $name(&self) -> bool { MYSQL.$name() })*
+    };
+}
+
+impl Dialect for TidemillDialect {
+    fn dialect(&self) -> TypeId {
+        // The parser asks "is it MySQL?" in many places.
+        TypeId::of::<MySqlDialect>()
+    }
+
+    fn is_identifier_start(&self, ch: char) -> bool {
+        MYSQL.is_identifier_start(ch)
+    }
+
+    fn is_identifier_part(&self, ch: char) -> bool {
+        MYSQL.is_identifier_part(ch)
+    }
+
+    fn is_delimited_identifier_start(&self, ch: char) -> bool {
+        MYSQL.is_delimited_identifier_start(ch)
+    }
+
+    fn identifier_quote_style(&self, identifier: &str) -> Option<char> {
+        MYSQL.identifier_quote_style(identifier)
+    }
+
+    as_mysql!(
+        supports_string_literal_backslash_escape,
+        supports_string_literal_concatenation,
+        ignores_wildcard_escapes,
+        supports_numeric_prefix,
+        supports_bitwise_shift_operators,
+        supports_multiline_comment_hints,
+        require_interval_qualifier,
+        supports_limit_comma,
+        supports_create_table_select,
+        supports_insert_set,
+        supports_user_host_grantee,
+        supports_table_hints,
+        requires_single_line_comment_whitespace,
+        supports_match_against,
+        supports_select_modifiers,
+        supports_set_names,
+        supports_comma_separated_set_assignments,
+        supports_update_order_by,
+        supports_data_type_signed_suffix,
+        supports_cross_join_constraint,
+        supports_double_ampersand_operator,
+        supports_binary_kw_as_cast,
+        supports_comment_optimizer_hint,
+        supports_constraint_keyword_without_name,
+        supports_key_column_option,
+    );
+
+    fn supports_table_versioning(&self) -> bool {
+        true
+    }
+
+    fn supports_group_by_with_modifier(&self) -> bool {
+        true
+    }
+
+    fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
+        let precedence = match &parser.peek_token_ref().token {
+            Token::StringConcat => self.prec_value(Precedence::Or),
+            Token::Caret => BIT_XOR,
+            Token::ShiftLeft | Token::ShiftRight => SHIFT,
+            Token::Word(word) if word.quote_style.is_none() => {
+                if word.keyword == Keyword::XOR {
+                    XOR
+                } else if word.value.eq_ignore_ascii_case("mod") {
+                    self.prec_value(Precedence::MulDivModOp)
+                } else {
+                    return None;
+                }
+            }
+            _ => return None,
+        };
+        Some(Ok(precedence))
+    }
+
+    fn parse_infix(
+        &self,
+        parser: &mut Parser,
+        expr: &Expr,
+        precedence: u8,
+    ) -> Option<Result<Expr, ParserError>> {
+        let op = match &parser.peek_token_ref().token {
+            Token::Word(word) if word.quote_style.is_none() => {
+                if word.keyword == Keyword::DIV {
+                    BinaryOperator::MyIntegerDivide
+                } else if word.value.eq_ignore_ascii_case("mod") {
+                    BinaryOperator::Modulo
+                } else {
+                    return None;
+                }
+            }
+            _ => return None,
+        };
+        parser.advance_token();
+        let right = parser.parse_subexpr(precedence);
+        Some(right.map(|right| Expr::BinaryOp { left: Box::new(expr.clone()), op, right: Box::new(right) }))
+    }
+
+    fn parse_statement(&self, parser: &mut Parser) -> Option<Result<Statement, ParserError>> {
+        MYSQL.parse_statement(parser)
+    }
+
+    fn is_table_factor_alias(&self, explicit: bool, keyword: &Keyword, parser: &mut Parser) -> bool {
+        MYSQL.is_table_factor_alias(explicit, keyword, parser)
+    }
+}

@@ -1,0 +1,196 @@
+//! Statements that sqlparser does not know, or knows otherwise than MySQL.
+
+use std::collections::BTreeMap;
+
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::Token;
+use types::Result;
+
+use super::{
+    Parsed, Source, expect_words, identifier, if_exists, if_not_exists, names, parenthesized_identifiers,
+    session, show, statement as any_statement, table_name, take_words,
+};
+use crate::{CreateMaterializedView, Show, Statement};
+
+/// Parses an own statement, or nothing if the next words begin another.
+pub(super) fn statement(parser: &mut Parser<'_>, source: &Source<'_>) -> Result<Option<Statement>> {
+    if let Some(create) = create_view(parser, source).transpose() {
+        return create.map(Some);
+    }
+    if take_words(parser, &["explain"]) || take_words(parser, &["describe"]) || take_words(parser, &["desc"])
+    {
+        return explain(parser, source).map(Some);
+    }
+    let parsed = simple(parser).map_err(|error| source.parser_error(&error))?;
+    Ok(parsed)
+}
+
+fn simple(parser: &mut Parser<'_>) -> Parsed<Option<Statement>> {
+    if take_words(parser, &["show"]) {
+        return show::show(parser).map(Some);
+    }
+    if let Some(statement) = drops_and_creates(parser)? {
+        return Ok(Some(statement));
+    }
+    if take_words(parser, &["alter", "materialized", "view"]) {
+        let name = table_name(parser)?;
+        expect_words(parser, &["resume"])?;
+        return Ok(Some(Statement::AlterMaterializedViewResume { name }));
+    }
+    if take_words(parser, &["verify", "materialized", "view"]) {
+        return Ok(Some(Statement::VerifyMaterializedView { name: table_name(parser)? }));
+    }
+    session::statement(parser)
+}
+
+fn drops_and_creates(parser: &mut Parser<'_>) -> Parsed<Option<Statement>> {
+    if take_words(parser, &["drop", "materialized", "view"]) {
+        let if_exists = if_exists(parser);
+        let names = names(parser)?;
+        return Ok(Some(Statement::DropMaterializedView { if_exists, names, cascade: cascade(parser) }));
+    }
+    if take_words(parser, &["drop", "table"]) {
+        let if_exists = if_exists(parser);
+        let names = names(parser)?;
+        return Ok(Some(Statement::DropTable { if_exists, names, cascade: cascade(parser) }));
+    }
+    if take_words(parser, &["drop", "database"]) || take_words(parser, &["drop", "schema"]) {
+        let if_exists = if_exists(parser);
+        return Ok(Some(Statement::DropDatabase { if_exists, name: identifier(parser)? }));
+    }
+    if take_words(parser, &["create", "database"]) || take_words(parser, &["create", "schema"]) {
+        let if_not_exists = if_not_exists(parser);
+        let name = identifier(parser)?;
+        database_options(parser)?;
+        return Ok(Some(Statement::CreateDatabase { if_not_exists, name }));
+    }
+    if take_words(parser, &["truncate", "table"]) || take_words(parser, &["truncate"]) {
+        return Ok(Some(Statement::Truncate(table_name(parser)?)));
+    }
+    Ok(None)
+}
+
+fn cascade(parser: &mut Parser<'_>) -> bool {
+    let cascade = parser.parse_keyword(Keyword::CASCADE);
+    if !cascade {
+        let _ = parser.parse_keyword(Keyword::RESTRICT);
+    }
+    cascade
+}
+
+/// `[DEFAULT] CHARACTER SET = utf8mb4 COLLATE = utf8mb4_bin`: what there is anyway.
+fn database_options(parser: &mut Parser<'_>) -> Parsed<()> {
+    loop {
+        take_words(parser, &["default"]);
+        let is_option = take_words(parser, &["character", "set"])
+            || take_words(parser, &["charset"])
+            || take_words(parser, &["collate"]);
+        if !is_option {
+            return Ok(());
+        }
+        let _ = parser.consume_token(&Token::Eq);
+        let value = session::word_or_string(parser)?;
+        super::table::check_charset(&value)?;
+    }
+}
+
+fn create_view(parser: &mut Parser<'_>, source: &Source<'_>) -> Result<Option<Statement>> {
+    let or_replace = take_words(parser, &["create", "or", "replace", "materialized", "view"]);
+    if !or_replace && !take_words(parser, &["create", "materialized", "view"]) {
+        return Ok(None);
+    }
+    let mut create = view_head(parser, or_replace).map_err(|error| source.parser_error(&error))?;
+    let start = source.offset(parser.peek_token_ref().span.start);
+    let query = parser.parse_query().map_err(|error| source.parser_error(&error))?;
+    create.query = *query;
+    let end = source.offset(parser.get_current_token().span.end);
+    create.query_text = source.slice(start, end).to_owned();
+    Ok(Some(Statement::CreateMaterializedView(Box::new(create))))
+}
+
+fn view_head(parser: &mut Parser<'_>, or_replace: bool) -> Parsed<CreateMaterializedView> {
+    let if_not_exists = if_not_exists(parser);
+    let name = table_name(parser)?;
+    let mut columns = Vec::new();
+    if matches!(parser.peek_token_ref().token, Token::LParen) {
+        columns = parenthesized_identifiers(parser)?;
+    }
+    let mut cluster_by = Vec::new();
+    let mut options = BTreeMap::new();
+    loop {
+        if take_words(parser, &["cluster", "by"]) {
+            cluster_by = parenthesized_identifiers(parser)?;
+        } else if matches!(parser.peek_nth_token_ref(1).token, Token::LParen) && take_words(parser, &["with"])
+        {
+            parser.expect_token(&Token::LParen)?;
+            options = parser.parse_comma_separated(option)?.into_iter().collect();
+            parser.expect_token(&Token::RParen)?;
+        } else {
+            break;
+        }
+    }
+    expect_words(parser, &["as"])?;
+    Ok(CreateMaterializedView {
+        or_replace,
+        if_not_exists,
+        name,
+        columns,
+        cluster_by,
+        options,
+        query: empty_query(),
+        query_text: String::new(),
+    })
+}
+
+/// A place for the query until it is parsed.
+fn empty_query() -> sqlparser::ast::Query {
+    use sqlparser::ast::{Query, SetExpr, Values};
+    let body = Values { explicit_row: false, value_keyword: false, rows: Vec::new() };
+    Query {
+        with: None,
+        body: Box::new(SetExpr::Values(body)),
+        order_by: None,
+        limit_clause: None,
+        fetch: None,
+        locks: Vec::new(),
+        for_clause: None,
+        settings: None,
+        format_clause: None,
+        pipe_operators: Vec::new(),
+    }
+}
+
+fn option(parser: &mut Parser<'_>) -> Parsed<(String, String)> {
+    let name = identifier(parser)?.to_lowercase();
+    parser.expect_token(&Token::Eq)?;
+    Ok((name, session::word_or_string(parser)?))
+}
+
+/// EXPLAIN of a statement, or DESCRIBE of a table.
+fn explain(parser: &mut Parser<'_>, source: &Source<'_>) -> Result<Statement> {
+    let is_name = match &parser.peek_token_ref().token {
+        Token::Word(word) => word.quote_style.is_some() || !is_statement_word(&word.value),
+        _ => false,
+    };
+    if is_name {
+        let table = table_name(parser).map_err(|error| source.parser_error(&error))?;
+        let filter = show::described_column(parser).map_err(|error| source.parser_error(&error))?;
+        return Ok(Statement::Show(Show::Columns { full: false, table, filter }));
+    }
+    let analyze = take_words(parser, &["analyze"]);
+    if take_words(parser, &["format"]) {
+        parser.expect_token(&Token::Eq).map_err(|error| source.parser_error(&error))?;
+        session::word_or_string(parser).map_err(|error| source.parser_error(&error))?;
+    }
+    let statement = Box::new(any_statement(parser, source)?);
+    Ok(Statement::Explain { analyze, statement })
+}
+
+fn is_statement_word(word: &str) -> bool {
+    const WORDS: [&str; 12] = [
+        "select", "with", "values", "table", "insert", "replace", "update", "delete", "create", "analyze",
+        "format", "verify",
+    ];
+    WORDS.iter().any(|known| known.eq_ignore_ascii_case(word))
+}
