@@ -8,6 +8,6 @@
 mod protocol;
 
 pub use protocol::{
-    Coordinator, Decision, JobStatus, OpenRequest, Opened, Prepared, SealedRequest, TakeOverRequest,
+    Coordinator, Decision, Fault, JobStatus, OpenRequest, Opened, Prepared, SealedRequest, TakeOverRequest,
     TakenOver, VoteRequest,
 };

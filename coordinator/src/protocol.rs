@@ -12,12 +12,15 @@
 //!   (commit secondaries)
 //! ```
 //!
-//! Every call is idempotent under the same arguments. `Fenced` means that a newer run exists: stop.
+//! Every call but `take_over` is idempotent under the same arguments: a worker that lost an answer repeats
+//! the call. Dropping the future of a call is safe; what was asked for still happens. Errors say what to do:
+//! `Unavailable`: repeat the call; `Fenced`: a newer run exists, stop; `Conflict`: the run is over (aborted, or the
+//! coordinator was restarted and knows nothing of it), take over and resume from the frontier.
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use types::records::EpochRecord;
-use types::{Epoch, Generation, JobId, Result, Timestamp};
+use types::{Epoch, Generation, JobId, Result, TableId, Timestamp};
 
 /// Starts a new run of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +63,15 @@ pub struct Opened {
     pub cut: Timestamp,
 }
 
+/// A view that a worker could not maintain in an epoch: data, not a crash (guarantee 10).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    /// The view.
+    pub view: TableId,
+    /// Why, for people.
+    pub reason: String,
+}
+
 /// A worker has sealed its part of the epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealedRequest {
@@ -73,6 +85,10 @@ pub struct SealedRequest {
     pub worker: u32,
     /// The definitions that the worker has loaded.
     pub definitions: u64,
+    /// The start that was answered `Retry`, if the epoch was tried before: tells a repeated call from a new try.
+    pub retry_of: Option<Timestamp>,
+    /// The views that this worker has faulted in this epoch.
+    pub faults: Vec<Fault>,
 }
 
 /// What a worker does after sealing.
@@ -86,6 +102,10 @@ pub enum Prepared {
         primary: Bytes,
         /// Time to live for the locks, from the start timestamp.
         ttl_ms: u64,
+        /// The least commit timestamp for the locks; zero (after too many refusals) makes them unpushable.
+        min_commit_ts: Timestamp,
+        /// The faults of all workers, sorted: nothing of these views is prewritten but that they are faulted.
+        faults: Vec<Fault>,
     },
     /// The job's definitions are newer than the worker's: load them at this timestamp, drop what belongs
     /// to views that are gone, and report sealed again.
