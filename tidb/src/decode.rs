@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use types::{Error, Result};
 
 use crate::cells::Cells;
 use crate::column_builder::{ColumnBuilder, Content, skip_datum};
 use crate::comparable::take_i64;
 use crate::convert::{Cast, convert_column};
-use crate::key::{COMMON_HANDLE_LEN_MIN, describe_key, split_record_key};
+use crate::key::{COMMON_HANDLE_LEN_MIN, Handle, describe_key, record_key, split_record_key};
 use crate::row::{RowView, Stored};
 use crate::schema::{ColumnInfo, ColumnType, TableInfo};
 
@@ -143,12 +144,37 @@ impl RowDecoder {
                 Ok(())
             }
             Err(error) => {
-                for column in &mut self.columns {
-                    column.builder.truncate(self.n_rows);
-                }
+                self.truncate(self.n_rows);
                 Err(RowError { key: key.to_vec(), error })
             }
         }
+    }
+
+    /// Forgets the newest rows, so that `n_rows` stay.
+    pub fn truncate(&mut self, n_rows: usize) {
+        self.n_rows = self.n_rows.min(n_rows);
+        for column in &mut self.columns {
+            column.builder.truncate(self.n_rows);
+        }
+    }
+
+    /// Whether two values of one key say the same about the columns that are read.
+    ///
+    /// # Errors
+    /// A [`RowError`] if one of them is no row at all.
+    pub fn is_unchanged(&mut self, key: &[u8], old: &[u8], new: &[u8]) -> Result<bool, RowError> {
+        if old == new {
+            return Ok(true);
+        }
+        let parse = |value| RowView::parse(key, value).map_err(|error| RowError { key: key.to_vec(), error });
+        let (old, new) = (parse(old)?, parse(new)?);
+        let columns = self.columns.iter_mut().filter(|column| !matches!(column.source, Source::RowId));
+        for column in columns {
+            if old.find(column.id, &mut column.hint) != new.find(column.id, &mut column.hint) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Takes the rows out as a batch and begins a new one.
@@ -285,4 +311,27 @@ fn encoded_default(column: &ColumnInfo) -> Result<Option<Vec<u8>>> {
     let mut encoded = Vec::new();
     Cells::bind(column, &value)?.put_value(&mut encoded, 0)?;
     Ok(Some(encoded))
+}
+
+/// A row's value in words, for messages: its columns, or its bytes if they are no row.
+#[must_use]
+pub fn describe_row(table: &TableInfo, value: &[u8]) -> String {
+    let show = || -> Result<String> {
+        let key = record_key(table.id, &Handle::Int(0));
+        let in_value: Vec<usize> =
+            (0..table.columns.len()).filter(|at| !table.primary_key.contains(at)).collect();
+        let mut decoder = RowDecoder::new(
+            &TableInfo { primary_key: Vec::new(), pk_is_handle: false, ..table.clone() },
+            &in_value,
+        )?;
+        decoder.append(&key, value)?;
+        let batch = decoder.finish()?;
+        let options = FormatOptions::default().with_null("NULL");
+        let cells = batch.columns().iter().map(|array| {
+            let formatter = ArrayFormatter::try_new(array, &options)?;
+            Ok(formatter.value(0).to_string())
+        });
+        Ok(format!("row ({})", cells.collect::<Result<Vec<_>>>()?.join(", ")))
+    };
+    show().unwrap_or_else(|_| describe_key(value))
 }

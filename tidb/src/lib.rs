@@ -27,7 +27,7 @@ pub use check::check_column;
 pub use collation::pad_key;
 pub use convert::{Cast, convert_column};
 pub use decimal::{DECIMAL_PRECISION_MAX, DECIMAL_SCALE_MAX, Decimal};
-pub use decode::{ROW_ID_COLUMN, ROW_ID_NAME, RowDecoder, RowError};
+pub use decode::{ROW_ID_COLUMN, ROW_ID_NAME, RowDecoder, RowError, describe_row};
 pub use encode::{BoundRows, EncodedRow, RowEncoder};
 pub use key::{
     Handle, decode_record_key, describe_key, record_key, record_prefix, record_range, table_of_key,

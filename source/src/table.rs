@@ -1,0 +1,225 @@
+//! Tables of a transactional store as a source.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::Int64Array;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use bytes::Bytes;
+use store::{Change, Key, KeyRange, ReadContext, ScanRequest, Store};
+use tidb::{RowDecoder, RowError, TableInfo, record_range, table_of_key};
+use types::{Delta, Error, Result, TableId, Timestamp};
+
+use crate::traits::{ChangeCursor, ChangesPage, RowFault, RowsPage, Source, TableDelta};
+
+/// Tables of a store, each with the columns that somebody needs.
+pub struct TableSource {
+    store: Arc<dyn Store>,
+    tables: BTreeMap<TableId, NeededTable>,
+}
+
+struct NeededTable {
+    info: Arc<TableInfo>,
+    columns: Vec<usize>,
+    schema: SchemaRef,
+    range: KeyRange,
+}
+
+impl TableSource {
+    /// A source of some tables; each with the positions of the columns to read, in the order of the deltas.
+    /// A table that comes twice keeps its last columns.
+    ///
+    /// # Errors
+    /// `Invalid` if a table's definition contradicts itself, or a column is not there.
+    pub fn new(
+        store: Arc<dyn Store>,
+        tables: impl IntoIterator<Item = (Arc<TableInfo>, Vec<usize>)>,
+    ) -> Result<TableSource> {
+        let mut needed = BTreeMap::new();
+        for (info, columns) in tables {
+            let schema = RowDecoder::new(&info, &columns)?.schema();
+            let (start, end) = record_range(info.id);
+            let range = KeyRange::new(start, end);
+            needed.insert(info.table_id(), NeededTable { info, columns, schema, range });
+        }
+        Ok(TableSource { store, tables: needed })
+    }
+
+    /// The columns that are read of a table.
+    #[must_use]
+    pub fn columns(&self, table: TableId) -> Option<&[usize]> {
+        self.tables.get(&table).map(|needed| needed.columns.as_slice())
+    }
+
+    /// A page of a table's rows at a timestamp, within a range of keys.
+    ///
+    /// # Errors
+    /// `Invalid` if the source has no such table, otherwise what the store answers.
+    pub async fn read_range(
+        &self,
+        table: TableId,
+        at: Timestamp,
+        range: KeyRange,
+        limit: usize,
+    ) -> Result<RowsPage> {
+        let needed = self.needed(table)?;
+        let request = ScanRequest { range, limit, key_only: false, reverse: false };
+        let pairs = self.store.kv_scan(&request, &ReadContext::at(at)).await?;
+        let done = pairs.len() < limit;
+        let mut decoder = RowDecoder::new(&needed.info, &needed.columns)?;
+        let mut page = RowsPage {
+            delta: Delta::empty(Arc::clone(&needed.schema)),
+            last_key: pairs.last().map(|pair| pair.key.clone()),
+            done,
+            n_bytes: 0,
+            faults: Vec::new(),
+        };
+        for pair in pairs {
+            let value = pair.value?;
+            page.n_bytes += (pair.key.len() + value.len()) as u64;
+            if let Err(row_error) = decoder.append(&pair.key, &value) {
+                page.faults.push(fault(table, row_error));
+            }
+        }
+        page.delta = Delta::inserts(decoder.finish()?);
+        Ok(page)
+    }
+
+    fn needed(&self, table: TableId) -> Result<&NeededTable> {
+        self.tables.get(&table).ok_or_else(|| Error::invalid(format!("table {table} is not in the source")))
+    }
+}
+
+#[async_trait]
+impl Source for TableSource {
+    fn tables(&self) -> Vec<TableId> {
+        self.tables.keys().copied().collect()
+    }
+
+    fn schema(&self, table: TableId) -> Option<SchemaRef> {
+        self.tables.get(&table).map(|needed| Arc::clone(&needed.schema))
+    }
+
+    async fn read_rows(
+        &self,
+        table: TableId,
+        at: Timestamp,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<RowsPage> {
+        let mut range = self.needed(table)?.range.clone();
+        if let Some(after) = after {
+            range.start = key_after(after);
+        }
+        self.read_range(table, at, range, limit).await
+    }
+
+    async fn read_changes(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+        cursor: Option<ChangeCursor>,
+        limit: usize,
+    ) -> Result<ChangesPage> {
+        if self.tables.is_empty() || from >= to {
+            return Ok(ChangesPage::default());
+        }
+        let ranges: Vec<KeyRange> = self.tables.values().map(|needed| needed.range.clone()).collect();
+        let next = cursor.map(|cursor| (cursor.commit_ts, cursor.key));
+        let stored = self.store.changes(&ranges, from, to, next, limit).await?;
+        let mut decoders: BTreeMap<TableId, ChangeDecoder> = BTreeMap::new();
+        let mut page = ChangesPage {
+            next: stored.next.map(|(commit_ts, key)| ChangeCursor { commit_ts, key }),
+            n_changes: stored.changes.len() as u64,
+            ..ChangesPage::default()
+        };
+        for change in &stored.changes {
+            assert!(
+                from < change.commit_ts && change.commit_ts <= to,
+                "the store answered a change of {} for ({from}, {to}]",
+                change.commit_ts
+            );
+            page.n_bytes += n_bytes(change);
+            let table = table_of(&change.key)?;
+            if !decoders.contains_key(&table) {
+                decoders.insert(table, ChangeDecoder::new(self.needed(table)?)?);
+            }
+            let decoder = decoders.get_mut(&table).expect("it was put there just now");
+            if let Err(row_error) = decoder.append(change) {
+                page.faults.push(fault(table, row_error));
+            }
+        }
+        for (table, decoder) in decoders {
+            let delta = decoder.finish()?;
+            if !delta.is_empty() {
+                page.deltas.push(TableDelta { table, delta });
+            }
+        }
+        Ok(page)
+    }
+
+    async fn resolved(&self) -> Result<Timestamp> {
+        let ranges: Vec<KeyRange> = self.tables.values().map(|needed| needed.range.clone()).collect();
+        self.store.resolved(&ranges).await
+    }
+}
+
+/// Turns changes of one table into weighted rows.
+struct ChangeDecoder {
+    decoder: RowDecoder,
+    weights: Vec<i64>,
+}
+
+impl ChangeDecoder {
+    fn new(needed: &NeededTable) -> Result<ChangeDecoder> {
+        Ok(ChangeDecoder { decoder: RowDecoder::new(&needed.info, &needed.columns)?, weights: Vec::new() })
+    }
+
+    /// Appends both rows of a change, or neither.
+    fn append(&mut self, change: &Change) -> Result<(), RowError> {
+        if let (Some(old), Some(new)) = (&change.old_value, &change.value)
+            && self.decoder.is_unchanged(&change.key, old, new)?
+        {
+            return Ok(());
+        }
+        let n_before = self.decoder.n_rows();
+        for (value, weight) in [(&change.old_value, -1), (&change.value, 1)] {
+            let Some(value) = value else { continue };
+            if let Err(row_error) = self.decoder.append(&change.key, value) {
+                self.decoder.truncate(n_before);
+                self.weights.truncate(n_before);
+                return Err(row_error);
+            }
+            self.weights.push(weight);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Delta> {
+        Ok(Delta::new(self.decoder.finish()?, Int64Array::from(self.weights)))
+    }
+}
+
+fn n_bytes(change: &Change) -> u64 {
+    let values = [&change.old_value, &change.value];
+    (change.key.len() + values.iter().map(|value| value.as_ref().map_or(0, Bytes::len)).sum::<usize>()) as u64
+}
+
+fn table_of(key: &[u8]) -> Result<TableId> {
+    let table = table_of_key(key).and_then(|id| u64::try_from(id).ok());
+    table.map(TableId).ok_or_else(|| Error::corrupt("the store answered a key outside the tables"))
+}
+
+fn fault(table: TableId, row_error: RowError) -> RowFault {
+    let key = Bytes::from(row_error.key.clone());
+    RowFault { table, key, reason: Error::from(row_error).message().to_owned() }
+}
+
+/// The least key above another.
+fn key_after(key: &[u8]) -> Key {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next.into()
+}
