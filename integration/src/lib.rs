@@ -1,1 +1,35 @@
-//! integration
+//! A real Tidemill to test against: processes started, killed and started again.
+//!
+//! Tests of this crate use the built binary, real clients and real files. A server listens on loopback
+//! on a free port and is ended by its own process id, whatever becomes of the test.
+
+mod client;
+mod process;
+pub mod random;
+
+pub use client::{Client, connect};
+pub use process::{Binary, Server, ServerOptions};
+
+/// Whether the long versions of the tests were asked for (`make soak`).
+#[must_use]
+pub fn soak() -> bool {
+    std::env::var_os("TIDEMILL_SOAK").is_some()
+}
+
+/// The seed of a randomised test: `SEED` if it is set, else from the clock; printed, so that it can be repeated.
+#[must_use]
+pub fn seed(test: &str) -> u64 {
+    let given = std::env::var("SEED").ok().and_then(|text| text.parse().ok());
+    let seed = given.unwrap_or_else(|| u64::from(std::process::id()) ^ entropy());
+    #[allow(clippy::print_stdout, reason = "a test prints its seed first")]
+    {
+        println!("{test}: SEED={seed}");
+    }
+    seed
+}
+
+#[allow(clippy::disallowed_methods, reason = "only the choice of a seed, which is printed")]
+fn entropy() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |duration| duration.as_nanos() as u64)
+}
