@@ -7,6 +7,17 @@
 
 pub mod traits;
 
+mod snapshot;
+mod transaction;
+
+mod embedded;
+pub mod engine;
+mod resolve;
+
+pub use embedded::{Clock, CommitCounts, EmbeddedStore, Options, SystemClock};
+pub use snapshot::{Pages, Snapshot};
+pub use transaction::Transaction;
+
 pub use traits::{
     Assertion, AssertionLevel, Change, ChangePage, CommitRequest, FeedEvent, FeedStream, Key, KeyError,
     KeyRange, KvPair, KvResult, LockInfo, LockKind, Mutation, MutationOp, MvccInfo, MvccWrite,

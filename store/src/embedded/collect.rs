@@ -1,0 +1,211 @@
+//! Holds, and garbage collection: the barrier rises first, then what nobody can read any more goes.
+//!
+//! The index tells what each commit replaced, so collecting costs what changed, not what exists.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use types::{Error, Result, Timestamp};
+
+use super::Inner;
+use super::committer::{Group, Step};
+use super::core::{META_BARRIER, META_HOLD};
+use super::format::{IndexPiece, Record, history_key, seal_number, split_index_key};
+use crate::engine::Space;
+use crate::resolve::{Fate, ask, finish};
+use crate::traits::{Key, KeyRange, LockInfo};
+
+/// How many pieces of the index one step of the sweep takes.
+const PIECES_PER_STEP: usize = 64;
+/// How many keys with records one step of the sweep takes.
+const RECORDS_PER_STEP: usize = 1024;
+
+fn hold_key(name: &str) -> Bytes {
+    [META_HOLD, name.as_bytes()].concat().into()
+}
+
+impl Inner {
+    pub(crate) async fn hold(&self, name: &str, ts: Timestamp) -> Result<()> {
+        let name = name.to_owned();
+        self.submit(move |group| {
+            let barrier = group.core.locks().barrier;
+            if ts < barrier {
+                return Step::Done(Err(Error::invalid(format!(
+                    "history is gone: hold {name:?} at {ts} is below the barrier {barrier}"
+                ))));
+            }
+            let key = hold_key(&name);
+            group.batch.put(Space::Meta, key.clone(), seal_number(&key, ts.0));
+            group.must_sync();
+            group.core.holds().insert(name.clone(), ts);
+            Step::Done(Ok(()))
+        })
+        .await?
+    }
+
+    pub(crate) async fn release(&self, name: &str) -> Result<()> {
+        let name = name.to_owned();
+        self.submit(move |group| {
+            if group.core.holds().remove(&name).is_some() {
+                group.batch.delete(Space::Meta, hold_key(&name));
+                group.must_sync();
+            }
+            Step::Done(())
+        })
+        .await
+    }
+
+    pub(crate) fn holds(&self) -> Result<Vec<(String, Timestamp)>> {
+        self.core.check_open()?;
+        Ok(self.core.holds().iter().map(|(name, ts)| (name.clone(), *ts)).collect())
+    }
+
+    pub(crate) async fn collect(self: &Arc<Self>, barrier: Timestamp) -> Result<Timestamp> {
+        let barrier = barrier.min(self.read_timestamp().await?);
+        let held = self.core.holds().values().min().copied();
+        let barrier = held.map_or(barrier, |held| barrier.min(held));
+        self.resolve_old_locks(barrier).await?;
+        let barrier = self.submit(move |group| Step::Done(raise_barrier(group, barrier))).await?;
+        self.sweep_versions(barrier).await?;
+        self.sweep_records(barrier).await?;
+        Ok(barrier)
+    }
+
+    /// Finishes the locks of transactions that are decided or whose time is over.
+    async fn resolve_old_locks(self: &Arc<Self>, barrier: Timestamp) -> Result<()> {
+        let store = super::EmbeddedStore { inner: Arc::clone(self) };
+        let locks: Vec<LockInfo> = self.scan_lock(&KeyRange::all(), barrier, 0)?;
+        for lock in locks {
+            match ask(&store, &lock, Timestamp::ZERO).await? {
+                Fate::Committed(commit_ts) => finish(&store, &lock, Some(commit_ts)).await?,
+                Fate::RolledBack => finish(&store, &lock, None).await?,
+                // A living transaction keeps its history: the barrier stays below it.
+                Fate::Pushed | Fate::Alive => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn sweep_versions(&self, barrier: Timestamp) -> Result<()> {
+        while self.submit(move |group| sweep_step(group, barrier)).await?? {
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    async fn sweep_records(&self, barrier: Timestamp) -> Result<()> {
+        let mut after = Some(Key::new());
+        while let Some(start) = after {
+            after = self.submit(move |group| records_step(group, barrier, &start)).await??;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
+
+/// Raises the barrier as far as holds and locks allow, and returns where it is.
+fn raise_barrier(group: &mut Group, wanted: Timestamp) -> Timestamp {
+    let held = group.core.holds().values().min().copied().unwrap_or(Timestamp::MAX);
+    let mut table = group.core.locks_mut();
+    let oldest = table.oldest_of_all().map_or(Timestamp::MAX, Timestamp::prev);
+    let barrier = wanted.min(held).min(oldest);
+    if barrier <= table.barrier {
+        return table.barrier;
+    }
+    table.barrier = barrier;
+    drop(table);
+    group.batch.put(Space::Meta, META_BARRIER, seal_number(META_BARRIER, barrier.0));
+    group.must_sync();
+    group.then(move |core| core.raise_barrier(barrier));
+    barrier
+}
+
+/// Drops what the oldest commits replaced; says whether there is more.
+fn sweep_step(group: &mut Group, barrier: Timestamp) -> Step<Result<bool>> {
+    match sweep(group, barrier) {
+        Ok(None) => Step::Busy,
+        Ok(Some(more)) => Step::Done(Ok(more)),
+        Err(error) => Step::Done(Err(error)),
+    }
+}
+
+fn sweep(group: &mut Group, barrier: Timestamp) -> Result<Option<bool>> {
+    let engine = Arc::clone(&group.engine);
+    let end = Bound::Excluded(Bytes::copy_from_slice(&barrier.0.saturating_add(1).to_be_bytes()));
+    let mut pieces = Vec::new();
+    for entry in engine.range(Space::Index, (Bound::Unbounded, end), false).take(PIECES_PER_STEP) {
+        let (index_key, bytes) = entry?;
+        let (commit_ts, _) = split_index_key(&index_key)?;
+        let piece = IndexPiece::decode(&index_key, &bytes)?;
+        if piece.entries.iter().any(|entry| group.core.locks().is_busy(&entry.key)) {
+            return Ok(None);
+        }
+        pieces.push((index_key, commit_ts, piece));
+    }
+    let more = pieces.len() == PIECES_PER_STEP;
+    for (index_key, commit_ts, piece) in pieces {
+        for entry in piece.entries {
+            if entry.previous != Timestamp::ZERO {
+                group.batch.delete(Space::History, history_key(&entry.key, entry.previous));
+            }
+            if entry.deleted {
+                let newest = group.core.newest(engine.as_ref(), &entry.key)?;
+                if newest.is_some_and(|(_, version)| version.commit_ts == commit_ts) {
+                    group.batch.delete(Space::Main, entry.key);
+                }
+            }
+        }
+        group.batch.delete(Space::Index, index_key);
+    }
+    Ok(Some(more))
+}
+
+/// Drops the records at or below the barrier of some keys; returns where to go on.
+fn records_step(group: &mut Group, barrier: Timestamp, start: &Key) -> Step<Result<Option<Key>>> {
+    let engine = Arc::clone(&group.engine);
+    let bounds = (Bound::Included(start.clone()), Bound::Unbounded);
+    let mut next = None;
+    let mut emptied = Vec::new();
+    for (count, entry) in engine.range(Space::Records, bounds, false).enumerate() {
+        let (key, bytes) = match entry {
+            Ok(entry) => entry,
+            Err(error) => return Step::Done(Err(error)),
+        };
+        if count == RECORDS_PER_STEP {
+            next = Some(key);
+            break;
+        }
+        if group.core.locks().is_busy(&key) {
+            // Written by the group under way; what is read here is older. The next collection takes it.
+            continue;
+        }
+        let mut records = match Record::decode_list(&key, &bytes) {
+            Ok(records) => records,
+            Err(error) => return Step::Done(Err(error)),
+        };
+        let before = records.len();
+        records.retain(|record| record.commit_ts > barrier);
+        if records.is_empty() {
+            group.batch.delete(Space::Records, key.clone());
+            emptied.push(key);
+        } else if records.len() < before {
+            let bytes = Record::encode_list(&key, &records);
+            group.batch.put(Space::Records, key, bytes);
+        }
+    }
+    if !emptied.is_empty() {
+        let forget = std::mem::take(&mut emptied);
+        let mut table = group.core.locks_mut();
+        for key in &forget {
+            // A record that the same group adds later must not be forgotten.
+            table.mark_busy(
+                key.clone(),
+                super::locks::Writer { start_ts: barrier, commit_ts: Timestamp::ZERO },
+            );
+        }
+        drop(table);
+        group.then(move |core| core.forget_recorded(&forget));
+    }
+    Step::Done(Ok(next))
+}

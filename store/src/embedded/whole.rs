@@ -1,0 +1,118 @@
+//! Whole transactions in one call: checked, drawn and written inside the group commit.
+
+use std::sync::Arc;
+
+use types::{Error, Timestamp};
+
+use super::Inner;
+use super::committer::{Group, Step};
+use super::decide::Committing;
+use super::format::{PieceKind, Record, RecordKind};
+use super::locks::Writer;
+use super::prewrite::{Verdict, check_distinct, check_key, written_value};
+use crate::resolve::{Backoff, settle_for_writer};
+use crate::traits::{AssertionLevel, Key, KeyError, KvResult, LockInfo, Mutation, MutationOp};
+
+/// How an attempt ended.
+enum Attempt {
+    Committed(Timestamp),
+    /// Somebody's lock is in the way.
+    Locked(LockInfo),
+}
+
+fn whole_step(group: &mut Group, start_ts: Timestamp, mutations: &[Mutation]) -> Step<KvResult<Attempt>> {
+    {
+        let table = group.core.locks();
+        for mutation in mutations {
+            if let Some(Writer { start_ts: winner, commit_ts }) = table.writer(&mutation.key) {
+                if commit_ts <= start_ts || winner == start_ts {
+                    return Step::Busy;
+                }
+                return Step::Done(Err(KeyError::WriteConflict {
+                    key: mutation.key.clone(),
+                    start_ts,
+                    conflict_start_ts: winner,
+                    conflict_commit_ts: commit_ts,
+                    self_rolled_back: false,
+                }));
+            }
+            if let Some(lock) = table.get(&mutation.key) {
+                return Step::Done(Ok(Attempt::Locked(lock.info.clone())));
+            }
+        }
+    }
+    Step::Done(commit_whole(group, start_ts, mutations))
+}
+
+fn commit_whole(group: &mut Group, start_ts: Timestamp, mutations: &[Mutation]) -> KvResult<Attempt> {
+    if start_ts < group.core.barrier() {
+        return Err(KeyError::Store(Error::invalid(format!(
+            "transaction {start_ts} began below the barrier {}, its conflicts are not known any more",
+            group.core.barrier()
+        ))));
+    }
+    let engine = Arc::clone(&group.engine);
+    let mut changes = Vec::with_capacity(mutations.len());
+    let mut guarded = Vec::new();
+    for mutation in mutations {
+        let verdict = check_key(&group.core, engine.as_ref(), mutation, start_ts, AssertionLevel::Strict)?;
+        let newest = match verdict {
+            // The same call once more: its first answer was lost.
+            Verdict::Committed(commit_ts) => return Ok(Attempt::Committed(commit_ts)),
+            Verdict::Clear(newest) => newest,
+        };
+        if let Some(value) = written_value(mutation) {
+            let replaces = newest.map(|(bytes, version)| (bytes, version.commit_ts));
+            changes.push(Committing { key: mutation.key.clone(), value, replaces });
+        } else if mutation.op == MutationOp::Lock {
+            guarded.push(mutation.key.clone());
+        }
+    }
+    let commit_ts = group.draw(Timestamp::ZERO)?;
+    if changes.is_empty() && guarded.is_empty() {
+        return Ok(Attempt::Committed(commit_ts));
+    }
+    let keys: Vec<Key> =
+        changes.iter().map(|change| change.key.clone()).chain(guarded.iter().cloned()).collect();
+    for key in &guarded {
+        group.write_record(key, Record { kind: RecordKind::WholeLock, start_ts, commit_ts })?;
+    }
+    group.write_versions(start_ts, commit_ts, PieceKind::Drawn, changes);
+    let mut table = group.core.locks_mut();
+    for key in keys {
+        table.mark_busy(key, Writer { start_ts, commit_ts });
+    }
+    drop(table);
+    group.must_sync();
+    group.note_commit(commit_ts);
+    Ok(Attempt::Committed(commit_ts))
+}
+
+impl Inner {
+    pub(crate) async fn commit_whole(
+        self: &Arc<Self>,
+        start_ts: Timestamp,
+        mutations: Vec<Mutation>,
+    ) -> KvResult<Timestamp> {
+        check_distinct(&mutations)?;
+        self.core.oracle.check_named(start_ts)?;
+        let mut mutations = mutations;
+        mutations.sort_by(|left, right| left.key.cmp(&right.key));
+        let mutations: Arc<[Mutation]> = mutations.into();
+        let mut backoff = Backoff::new(self.core.options.lock_wait_ms_max);
+        loop {
+            let shared = Arc::clone(&mutations);
+            let attempt = self.submit(move |group| whole_step(group, start_ts, &shared)).await??;
+            match attempt {
+                Attempt::Committed(commit_ts) => return Ok(commit_ts),
+                Attempt::Locked(lock) if lock.start_ts == start_ts => {
+                    return Err(KeyError::Abort(format!("transaction {start_ts} has locks already")));
+                }
+                Attempt::Locked(lock) => {
+                    let store = super::EmbeddedStore { inner: Arc::clone(self) };
+                    settle_for_writer(&store, &lock, &mut backoff).await?;
+                }
+            }
+        }
+    }
+}

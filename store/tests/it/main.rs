@@ -1,0 +1,3 @@
+//! Tests of the embedded store on both engines.
+
+mod basics;
