@@ -5,10 +5,21 @@
 //! same code serves the continuous driver, fills and refreshes, and the read fix of a query. This crate
 //! knows no async runtime, no network, no store and no SQL engine; expressions come behind a trait.
 
+pub mod accumulate;
+mod arrange;
+mod dataflow;
+mod encoding;
 mod expression;
+mod merge;
+mod operator;
 mod plan;
+mod run;
 mod state;
 
+pub use dataflow::{Dataflow, DataflowOptions, OperatorStatistics, Sealed};
+pub use encoding::{EncodedRows, HASH_BYTES, RowCodec, key_hash, keyed, trim_padding, vnode};
 pub use expression::Expression;
+pub use merge::{Merge, Merged};
 pub use plan::{AggregateCall, AggregateFunction, JoinKind, Node, NodeId, Operator, Plan};
-pub use state::{Manifest, RunMeta, RunSource, SealedRun};
+pub use run::{Run, RunBuilder, StateKind, consolidate_rows};
+pub use state::{Manifest, RUN_BYTES_MAX, RunMeta, RunNamer, RunSource, Scan, SealedRun, State};

@@ -4,12 +4,15 @@
 //! output. It is fixed at CREATE and derived again from the stored query at each start; a fingerprint
 //! guards against an engine that would plan the same text differently over existing state.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use types::TableId;
+use types::{Error, Result, TableId};
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::Expression;
+use crate::run::StateKind;
 
 /// The position of a node in its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +23,94 @@ pub struct NodeId(pub usize);
 pub struct Plan {
     /// The operators, inputs before users; the last is the output.
     pub nodes: Vec<Node>,
+}
+
+impl Plan {
+    /// The node whose output is the view's.
+    ///
+    /// # Panics
+    /// If the plan has no node.
+    #[must_use]
+    pub fn output(&self) -> &Node {
+        self.nodes.last().expect("a plan has a node")
+    }
+
+    /// The base tables that the plan reads, each once.
+    #[must_use]
+    pub fn tables(&self) -> Vec<TableId> {
+        let mut tables: Vec<TableId> = Vec::new();
+        for node in &self.nodes {
+            if let Operator::Source { table, .. } = &node.operator
+                && !tables.contains(table)
+            {
+                tables.push(*table);
+            }
+        }
+        tables
+    }
+
+    /// The number of states that its operators keep; they are numbered in the order of nodes.
+    #[must_use]
+    pub fn states_count(&self) -> usize {
+        self.state_kinds().len()
+    }
+
+    /// The kinds of its states, by number.
+    #[must_use]
+    pub fn state_kinds(&self) -> Vec<StateKind> {
+        self.nodes.iter().flat_map(Node::state_kinds).collect()
+    }
+
+    /// A text that says all that the meaning of stored state depends on.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let inputs: Vec<String> = node.inputs.iter().map(|input| format!("#{}", input.0)).collect();
+            let types: Vec<String> =
+                node.schema.fields().iter().map(|field| field.data_type().to_string()).collect();
+            let _ = writeln!(
+                text,
+                "#{index} {} <- [{}] : ({})",
+                node.operator.describe(),
+                inputs.join(", "),
+                types.join(", ")
+            );
+        }
+        text
+    }
+
+    /// A hash of [`Plan::describe`]: state of a plan with another fingerprint is not this plan's.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        format!("{:032x}", xxh3_128(self.describe().as_bytes()))
+    }
+
+    /// Checks that nodes stand in order and have the right number of inputs.
+    ///
+    /// # Errors
+    /// `Invalid` if not.
+    pub fn check(&self) -> Result<()> {
+        if self.nodes.is_empty() {
+            return Err(Error::invalid("a plan without nodes"));
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            let n_inputs = node.inputs.len();
+            let fits = match &node.operator {
+                Operator::Source { .. } | Operator::Values { .. } => n_inputs == 0,
+                Operator::Join { .. } => n_inputs == 2,
+                Operator::Union => n_inputs > 0,
+                _ => n_inputs == 1,
+            };
+            if !fits || node.inputs.iter().any(|input| input.0 >= index) {
+                return Err(Error::invalid(format!(
+                    "operator {index} ({}) has wrong inputs",
+                    node.operator.name()
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// One operator with its edges.
@@ -93,6 +184,78 @@ pub enum Operator {
     AtMostOneRow,
 }
 
+impl Node {
+    /// The kinds of the states that the operator keeps; fixed by the plan alone.
+    #[must_use]
+    pub fn state_kinds(&self) -> Vec<StateKind> {
+        match &self.operator {
+            Operator::Source { .. }
+            | Operator::Filter { .. }
+            | Operator::Project { .. }
+            | Operator::Union => vec![],
+            Operator::Values { .. } => vec![StateKind::Map],
+            Operator::Distinct => vec![StateKind::Multiset],
+            // The rows, and the marker that the row of NULLs was put out.
+            Operator::AtMostOneRow => vec![StateKind::Multiset, StateKind::Map],
+            Operator::Join { kind, residual, .. } => {
+                let counts = residual.is_some() && *kind != JoinKind::Inner;
+                // Left rows, right rows, and matches a left row where existence depends on a residual.
+                vec![StateKind::Multiset; if counts { 3 } else { 2 }]
+            }
+            Operator::Aggregate { calls, .. } => {
+                let mut kinds = vec![StateKind::Map];
+                kinds.extend(crate::operator::collections(calls).iter().map(|_| StateKind::Multiset));
+                kinds
+            }
+        }
+    }
+}
+
+impl Operator {
+    /// What it is called in statistics and errors.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Operator::Source { .. } => "source",
+            Operator::Values { .. } => "values",
+            Operator::Filter { .. } => "filter",
+            Operator::Project { .. } => "project",
+            Operator::Union => "union",
+            Operator::Join { kind, .. } => match kind {
+                JoinKind::Inner => "inner join",
+                JoinKind::Left => "left join",
+                JoinKind::LeftSemi => "semi join",
+                JoinKind::LeftAnti => "anti join",
+                JoinKind::LeftAntiNullAware => "null-aware anti join",
+            },
+            Operator::Aggregate { .. } => "aggregate",
+            Operator::Distinct => "distinct",
+            Operator::AtMostOneRow => "at most one row",
+        }
+    }
+
+    /// What it is and does, in full.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let name = self.name();
+        match self {
+            Operator::Source { table, columns } => format!("{name} {table} {columns:?}"),
+            Operator::Values { rows } => format!("{name} {:?}", rows.columns()),
+            Operator::Filter { predicate } => format!("{name} {}", predicate.describe()),
+            Operator::Project { expressions } => {
+                let texts: Vec<String> = expressions.iter().map(|expression| expression.describe()).collect();
+                format!("{name} [{}]", texts.join(", "))
+            }
+            Operator::Join { left_keys, right_keys, null_equal, residual, .. } => {
+                let residual = residual.as_ref().map_or(String::new(), |residual| residual.describe());
+                format!("{name} {left_keys:?} = {right_keys:?} null_equal={null_equal} on [{residual}]")
+            }
+            Operator::Aggregate { group, calls } => format!("{name} by {group:?} {calls:?}"),
+            Operator::Union | Operator::Distinct | Operator::AtMostOneRow => name.to_owned(),
+        }
+    }
+}
+
 /// Which rows a join puts out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinKind {
@@ -123,7 +286,7 @@ pub struct AggregateCall {
 }
 
 /// The aggregate functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AggregateFunction {
     /// Rows (no argument), or rows whose arguments are all not NULL.
     Count,

@@ -1,0 +1,409 @@
+//! The dataflow: a plan at work over the states of its operators.
+//!
+//! Rows are pushed, pass the operators without state at once, and are arranged before those with state.
+//! These speak once, at the barrier, in the order of the plan; the barrier yields the net change of the
+//! view. Sealing turns what the states learnt into runs. Nothing it reads is ever changed, so a query
+//! opens a dataflow of its own over the same manifests and drops it afterwards.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions};
+use types::{Delta, Error, ErrorKind, Result, TableId};
+
+use crate::arrange::{Arrangement, Layout, decode_rows, delta_of};
+use crate::operator::{Context, Stateful, build};
+use crate::plan::{Node, NodeId, Operator, Plan};
+use crate::run::StateKind;
+use crate::state::{Manifest, RunNamer, RunSource, SealedRun, State};
+
+/// Changes of a source are passed on in batches of at least this many rows, or at the barrier.
+const PASS_ROWS_MIN: usize = 4096;
+
+/// How a dataflow runs.
+#[derive(Clone, Copy, Debug)]
+pub struct DataflowOptions {
+    /// Shards by vnode that work at once; the results do not depend on it.
+    pub parallelism: usize,
+    /// Beyond it sealed runs are let go after a barrier, and [`Dataflow::wants_barrier`] asks for an early one.
+    pub memory_bytes_max: u64,
+}
+
+impl Default for DataflowOptions {
+    fn default() -> DataflowOptions {
+        DataflowOptions { parallelism: 1, memory_bytes_max: 1 << 30 }
+    }
+}
+
+/// What sealing hands over to be committed.
+#[derive(Clone, Debug, Default)]
+pub struct Sealed {
+    /// New runs, to be written before the vote.
+    pub runs: Vec<SealedRun>,
+    /// The manifests that changed, by state number.
+    pub manifests: Vec<(u32, Manifest)>,
+}
+
+/// What an operator has done and keeps, for `tidemill.operators`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatorStatistics {
+    /// The operator.
+    pub node: NodeId,
+    /// What it does.
+    pub name: &'static str,
+    /// Rows that came in since the dataflow was opened.
+    pub rows_in: u64,
+    /// Rows that went out since the dataflow was opened.
+    pub rows_out: u64,
+    /// Rows in its state, before runs are merged.
+    pub state_rows: u64,
+    /// Encoded bytes of its state, before runs are merged.
+    pub state_bytes: u64,
+}
+
+/// A plan at work. After an error it is unusable, and says so.
+#[derive(Debug)]
+pub struct Dataflow {
+    plan: Arc<Plan>,
+    options: DataflowOptions,
+    nodes: Vec<Running>,
+    output: Arrangement,
+    failure: Option<Error>,
+}
+
+/// A node at work.
+#[derive(Debug)]
+struct Running {
+    /// None for operators without state, and while the operator itself runs.
+    stateful: Option<Box<dyn Stateful>>,
+    /// Nodes, and which of their inputs, that this one feeds.
+    users: Vec<(usize, usize)>,
+    /// Of sources: what was not passed on yet.
+    pending: Vec<Delta>,
+    pending_rows: usize,
+    rows_in: u64,
+    rows_out: u64,
+}
+
+impl Dataflow {
+    /// Opens a plan over the manifests of its states, by state number; those at the end may be missing
+    /// if they are empty. Nothing is read yet.
+    ///
+    /// # Errors
+    /// `Invalid` if the plan cannot run: wrong columns or types, or more manifests than states.
+    pub fn open(
+        plan: Arc<Plan>,
+        manifests: Vec<Manifest>,
+        runs: Arc<dyn RunSource>,
+        options: DataflowOptions,
+    ) -> Result<Dataflow> {
+        let kinds = plan.state_kinds();
+        if manifests.len() > kinds.len() {
+            return Err(Error::invalid(format!("{} manifests for {} states", manifests.len(), kinds.len())));
+        }
+        let mut manifests = manifests.into_iter();
+        let open =
+            |kind: StateKind| State::open(kind, &manifests.next().unwrap_or_default(), Arc::clone(&runs));
+        let states = kinds.into_iter().map(open).collect();
+        Dataflow::over(plan, states, options)
+    }
+
+    fn over(plan: Arc<Plan>, states: Vec<State>, options: DataflowOptions) -> Result<Dataflow> {
+        plan.check()?;
+        let mut states = states.into_iter();
+        let mut nodes: Vec<Running> = Vec::with_capacity(plan.nodes.len());
+        for (index, node) in plan.nodes.iter().enumerate() {
+            let own: Vec<State> = states.by_ref().take(node.state_kinds().len()).collect();
+            let stateful = build(&plan, node, own).map_err(|error| error.context(node_text(&plan, index)))?;
+            for (port, input) in node.inputs.iter().enumerate() {
+                nodes[input.0].users.push((index, port));
+            }
+            nodes.push(Running {
+                stateful,
+                users: Vec::new(),
+                pending: Vec::new(),
+                pending_rows: 0,
+                rows_in: 0,
+                rows_out: 0,
+            });
+        }
+        let schema = &plan.output().schema;
+        let all: Vec<usize> = (0..schema.fields().len()).collect();
+        let output = Arrangement::new(Layout::new(schema, all.clone(), all.len())?);
+        Ok(Dataflow { plan, options, nodes, output, failure: None })
+    }
+
+    /// Another dataflow over the same state as of the last barrier, sharing all that is in memory.
+    ///
+    /// # Errors
+    /// `Invalid` if something was pushed since the last barrier; `Closed` after a failure.
+    pub fn fork(&self) -> Result<Dataflow> {
+        self.check_usable()?;
+        let is_pending = |node: &Running| {
+            node.pending_rows > 0 || node.stateful.as_ref().is_some_and(|operator| !operator.is_idle())
+        };
+        if !self.output.is_empty() || self.nodes.iter().any(is_pending) {
+            return Err(Error::invalid("a dataflow is forked at a barrier only"));
+        }
+        let states = self.nodes.iter().filter_map(|node| node.stateful.as_ref());
+        let states = states.flat_map(|operator| operator.states()).cloned().collect();
+        Dataflow::over(Arc::clone(&self.plan), states, self.options)
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// The number of states, and so of manifests.
+    #[must_use]
+    pub fn states_count(&self) -> usize {
+        self.plan.states_count()
+    }
+
+    /// Takes in changes of a base table: rows of all its public columns, in the table's order.
+    /// A table that the plan does not read changes nothing.
+    ///
+    /// # Errors
+    /// `Invalid` if columns are missing or of other types, or if an expression fails.
+    pub fn push(&mut self, table: TableId, delta: &Delta) -> Result<()> {
+        self.check_usable()?;
+        let result = self.push_to_sources(table, delta);
+        self.keep_failure(result)
+    }
+
+    fn push_to_sources(&mut self, table: TableId, delta: &Delta) -> Result<()> {
+        for index in 0..self.nodes.len() {
+            let node = &self.plan.nodes[index];
+            let Operator::Source { table: of, columns } = &node.operator else {
+                continue;
+            };
+            if *of != table || delta.is_empty() {
+                continue;
+            }
+            let missing = columns.iter().find(|column| **column >= delta.batch().num_columns());
+            if let Some(column) = missing {
+                return Err(Error::invalid(format!("changes of table {table} have no column {column}")));
+            }
+            let arrays = columns.iter().map(|column| Arc::clone(delta.column(*column))).collect();
+            let row_count = RecordBatchOptions::new().with_row_count(Some(delta.n_rows()));
+            let batch = RecordBatch::try_new_with_options(Arc::clone(&node.schema), arrays, &row_count)
+                .map_err(|error| Error::invalid(format!("changes of table {table}: {error}")))?;
+            let running = &mut self.nodes[index];
+            running.pending.push(delta.with_batch(batch));
+            running.pending_rows += delta.n_rows();
+            running.rows_in += delta.n_rows() as u64;
+            if running.pending_rows >= PASS_ROWS_MIN {
+                self.pass_pending(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_pending(&mut self, index: usize) -> Result<()> {
+        let running = &mut self.nodes[index];
+        let pending = std::mem::take(&mut running.pending);
+        running.pending_rows = 0;
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let delta = Delta::concat(&self.plan.nodes[index].schema, &pending)?;
+        self.send(index, delta)
+    }
+
+    /// Passes a node's output on, through operators without state, to arrangements.
+    fn send(&mut self, from: usize, delta: Delta) -> Result<()> {
+        let mut work = vec![(from, delta)];
+        while let Some((from, delta)) = work.pop() {
+            if delta.is_empty() {
+                continue;
+            }
+            self.nodes[from].rows_out += delta.n_rows() as u64;
+            for (user, port) in self.nodes[from].users.clone() {
+                let running = &mut self.nodes[user];
+                running.rows_in += delta.n_rows() as u64;
+                let result = match &mut running.stateful {
+                    Some(operator) => operator.push(port, delta.clone()),
+                    None => apply(&self.plan.nodes[user], &delta).map(|delta| work.push((user, delta))),
+                };
+                result.map_err(|error| error.context(node_text(&self.plan, user)))?;
+            }
+            if from + 1 == self.nodes.len() {
+                self.output.push(delta)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the epoch: the net change of the view by everything that was pushed since the last barrier.
+    /// Equal rows come once; no weight is 0; the order does not depend on arrival or parallelism.
+    ///
+    /// # Errors
+    /// `Corrupt` if something is deleted that is not there, `Invalid` if an expression or an aggregate
+    /// fails; the view is then at fault.
+    pub fn barrier(&mut self) -> Result<Delta> {
+        self.check_usable()?;
+        let result = self.run_barrier();
+        self.keep_failure(result)
+    }
+
+    fn run_barrier(&mut self) -> Result<Delta> {
+        let context = Context { parallelism: self.options.parallelism.max(1) };
+        for index in 0..self.nodes.len() {
+            self.pass_pending(index)?;
+            if let Some(mut operator) = self.nodes[index].stateful.take() {
+                let result = operator.barrier(&context, &mut |delta| self.send(index, delta));
+                self.nodes[index].stateful = Some(operator);
+                result.map_err(|error| error.context(node_text(&self.plan, index)))?;
+            }
+        }
+        let run = self.output.take()?;
+        let rows = (0..run.n_rows()).map(|index| run.key(index)).collect();
+        let weights = (0..run.n_rows()).map(|index| run.weight(index)).collect();
+        let columns = decode_rows(self.output.layout(), rows)?;
+        let delta = delta_of(&self.plan.output().schema, columns, weights)?;
+        if self.memory_bytes() > self.options.memory_bytes_max {
+            for operator in self.nodes.iter_mut().filter_map(|node| node.stateful.as_mut()) {
+                operator.states_mut().into_iter().for_each(State::unload);
+            }
+        }
+        Ok(delta)
+    }
+
+    /// Seals what the states learnt up to the last barrier; the dataflow goes on over the sealed runs,
+    /// which it keeps in memory.
+    ///
+    /// # Errors
+    /// `Invalid` if something was pushed since the last barrier; those of the run source.
+    pub fn seal(&mut self, namer: &mut RunNamer) -> Result<Sealed> {
+        self.check_usable()?;
+        let result = self.seal_states(namer);
+        self.keep_failure(result)
+    }
+
+    fn seal_states(&mut self, namer: &mut RunNamer) -> Result<Sealed> {
+        let mut sealed = Sealed::default();
+        let mut number = 0;
+        for node in &mut self.nodes {
+            let idle =
+                node.pending_rows == 0 && node.stateful.as_ref().is_none_or(|operator| operator.is_idle());
+            if !idle {
+                return Err(Error::invalid("a dataflow is sealed at a barrier only"));
+            }
+            for state in node.stateful.iter_mut().flat_map(|operator| operator.states_mut()) {
+                if let Some(manifest) = state.seal(namer, &mut sealed.runs)? {
+                    sealed.manifests.push((number, manifest));
+                }
+                number += 1;
+            }
+        }
+        Ok(sealed)
+    }
+
+    /// The manifests of all states, by number, as last sealed.
+    #[must_use]
+    pub fn manifests(&self) -> Vec<Manifest> {
+        self.nodes
+            .iter()
+            .filter_map(|node| node.stateful.as_ref())
+            .flat_map(|operator| operator.states())
+            .map(State::manifest)
+            .collect()
+    }
+
+    /// Bytes of encoded rows held in memory: loaded and unsealed runs, and the epoch's arrangements.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let operators = self.nodes.iter().filter_map(|node| node.stateful.as_ref());
+        let states = operators.map(|operator| {
+            operator.pending_bytes() + operator.states().iter().map(|state| state.memory_bytes()).sum::<u64>()
+        });
+        states.sum::<u64>() + self.output.n_bytes()
+    }
+
+    /// Whether what is not sealed yet exceeds the memory limit: the driver should end the epoch.
+    #[must_use]
+    pub fn wants_barrier(&self) -> bool {
+        let operators = self.nodes.iter().filter_map(|node| node.stateful.as_ref());
+        let unsealed = operators.map(|operator| {
+            operator.pending_bytes()
+                + operator.states().iter().map(|state| state.unsealed_bytes()).sum::<u64>()
+        });
+        unsealed.sum::<u64>() + self.output.n_bytes() > self.options.memory_bytes_max
+    }
+
+    /// What each operator has done and keeps.
+    #[must_use]
+    pub fn statistics(&self) -> Vec<OperatorStatistics> {
+        let statistics =
+            self.nodes.iter().zip(&self.plan.nodes).enumerate().map(|(index, (running, node))| {
+                let states = running.stateful.iter().flat_map(|operator| operator.states());
+                let (state_rows, state_bytes) = states
+                    .fold((0, 0), |(rows, bytes), state| (rows + state.n_rows(), bytes + state.n_bytes()));
+                OperatorStatistics {
+                    node: NodeId(index),
+                    name: node.operator.name(),
+                    rows_in: running.rows_in,
+                    rows_out: running.rows_out,
+                    state_rows,
+                    state_bytes,
+                }
+            });
+        statistics.collect()
+    }
+
+    fn check_usable(&self) -> Result<()> {
+        match &self.failure {
+            None => Ok(()),
+            Some(error) => {
+                Err(Error::new(ErrorKind::Closed, format!("the dataflow failed before: {}", error.message())))
+            }
+        }
+    }
+
+    fn keep_failure<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.failure = Some(error.clone());
+        }
+        result
+    }
+}
+
+fn node_text(plan: &Plan, index: usize) -> String {
+    format!("operator {index} ({})", plan.nodes[index].operator.name())
+}
+
+/// Applies an operator without state.
+fn apply(node: &Node, delta: &Delta) -> Result<Delta> {
+    match &node.operator {
+        Operator::Filter { predicate } => {
+            let array =
+                predicate.evaluate(delta.batch()).map_err(|error| error.context(predicate.describe()))?;
+            let mask = array.as_any().downcast_ref::<BooleanArray>();
+            let mask = mask.filter(|mask| mask.len() == delta.n_rows());
+            let mask =
+                mask.ok_or_else(|| Error::invalid(format!("{} is no predicate", predicate.describe())))?;
+            if mask.null_count() == 0 && mask.true_count() == mask.len() {
+                return Ok(delta.with_batch(delta.batch().clone().with_schema(Arc::clone(&node.schema))?));
+            }
+            let kept = delta.filter(mask)?;
+            Ok(kept.with_batch(kept.batch().clone().with_schema(Arc::clone(&node.schema))?))
+        }
+        Operator::Project { expressions } => {
+            let evaluate = |expression: &Arc<dyn crate::Expression>| {
+                expression.evaluate(delta.batch()).map_err(|error| error.context(expression.describe()))
+            };
+            let columns = expressions.iter().map(evaluate).collect::<Result<Vec<_>>>()?;
+            let row_count = RecordBatchOptions::new().with_row_count(Some(delta.n_rows()));
+            let batch = RecordBatch::try_new_with_options(Arc::clone(&node.schema), columns, &row_count)?;
+            Ok(delta.with_batch(batch))
+        }
+        Operator::Union => {
+            let row_count = RecordBatchOptions::new().with_row_count(Some(delta.n_rows()));
+            let columns = delta.batch().columns().to_vec();
+            let batch = RecordBatch::try_new_with_options(Arc::clone(&node.schema), columns, &row_count)?;
+            Ok(delta.with_batch(batch))
+        }
+        other => Err(Error::invalid(format!("{} takes no input at once", other.name()))),
+    }
+}
