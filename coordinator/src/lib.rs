@@ -13,6 +13,7 @@ mod driver;
 mod effects;
 mod local;
 mod protocol;
+mod rpc;
 mod tasks;
 
 pub use effects::hold_name;
@@ -22,3 +23,4 @@ pub use protocol::{
     Coordinator, Decision, Fault, JobStatus, OpenRequest, Opened, Prepared, SealedRequest, TakeOverRequest,
     TakenOver, VoteRequest,
 };
+pub use rpc::{RemoteCoordinator, RemoteOptions, RemoteStore, RpcServer, Services};
