@@ -1,6 +1,25 @@
-//! INSERT, UPDATE and DELETE over base tables.
+//! INSERT, REPLACE, UPDATE and DELETE over base tables.
+//!
+//! A statement reads at its transaction's snapshot through the transaction's own writes, collects its
+//! writes apart, and hands them over when it has succeeded as a whole. Rows are taken one after the other,
+//! as MySQL does, so a duplicate key is found exactly where MySQL would find it.
 
-use types::Timestamp;
+mod buffer;
+mod delete;
+mod evaluate;
+mod insert;
+mod row_ids;
+mod target;
+mod update;
+
+use std::collections::BTreeSet;
+
+use sqlparser::ast::Statement;
+use types::{Error, Result, TableId, Timestamp};
+
+use crate::{Engine, ReadSettings, Transaction};
+
+pub(crate) use row_ids::RowIds;
 
 /// What a data change did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,4 +32,48 @@ pub struct DmlResult {
     pub info: String,
     /// When it committed; `None` inside a transaction.
     pub commit_ts: Option<Timestamp>,
+}
+
+impl Engine {
+    /// Runs one statement inside a transaction.
+    pub(crate) async fn change(
+        &self,
+        settings: &ReadSettings,
+        statement: &Statement,
+        transaction: &mut Transaction,
+    ) -> Result<DmlResult> {
+        let scope = self.scope(settings, Some(transaction)).await?;
+        let (writes, result) = match statement {
+            Statement::Insert(insert) => self.insert(scope, insert).await?,
+            Statement::Update(update) => self.update(scope, update).await?,
+            Statement::Delete(delete) => self.delete(scope, delete).await?,
+            other => {
+                let text = other.to_string();
+                let word = text.split_whitespace().next().unwrap_or_default().to_owned();
+                return Err(Error::mysql(1235, format!("this version doesn't yet support '{word}' here")));
+            }
+        };
+        transaction.add(writes);
+        Ok(result)
+    }
+
+    /// Checks that every table that a transaction has written is still there.
+    pub(crate) async fn check_tables(&self, transaction: &Transaction) -> Result<()> {
+        let written: BTreeSet<i64> =
+            transaction.writes().keys().filter_map(|key| tidb::table_of_key(key)).collect();
+        let catalog = self.catalog(self.store().read_timestamp().await?).await?;
+        for table in written {
+            let known = u64::try_from(table).is_ok_and(|id| catalog.tables.contains_key(&TableId(id)));
+            if !known {
+                let text = "Information schema is changed during the execution of the statement";
+                return Err(Error::conflict(text).with_mysql_code(8028));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A refusal of a clause.
+fn unsupported(what: &str) -> Error {
+    Error::mysql(1235, format!("This version doesn't yet support '{what}'"))
 }

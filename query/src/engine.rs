@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use operators::RunSource;
-use sql::catalog::Catalog;
+use sql::catalog::{Catalog, CatalogCache};
 use sqlparser::ast;
-use store::traits::Store;
-use types::{Error, Result, Timestamp};
+use store::{KeyError, Store};
+use types::{Error, ErrorKind, Result, Timestamp};
 
+use crate::dml::RowIds;
+use crate::names::Names;
+use crate::parameters::{bind, bind_nulls};
+use crate::select::result_column;
 use crate::{
     DmlResult, NoVirtualTables, NoWaiter, Parameter, QueryResult, ReadSettings, ResultColumn, Transaction,
     VirtualTables, Waiter,
@@ -35,32 +39,72 @@ impl Default for Options {
 /// Answers queries and runs data changes; shared by all sessions.
 #[derive(Clone)]
 pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+#[derive(Clone)]
+struct Shared {
     store: Arc<dyn Store>,
     runs: Arc<dyn RunSource>,
     options: Options,
     virtual_tables: Arc<dyn VirtualTables>,
     waiter: Arc<dyn Waiter>,
+    catalogs: Arc<CatalogCache>,
+    row_ids: Arc<RowIds>,
 }
 
 impl Engine {
     /// An engine over a store and the cache of its runs.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, runs: Arc<dyn RunSource>, options: Options) -> Engine {
-        Engine { store, runs, options, virtual_tables: Arc::new(NoVirtualTables), waiter: Arc::new(NoWaiter) }
+        let shared = Shared {
+            store,
+            runs,
+            options,
+            virtual_tables: Arc::new(NoVirtualTables),
+            waiter: Arc::new(NoWaiter),
+            catalogs: Arc::new(CatalogCache::new()),
+            row_ids: Arc::default(),
+        };
+        Engine { shared: Arc::new(shared) }
     }
 
     /// Sets who computes system tables.
     #[must_use]
     pub fn with_virtual_tables(mut self, virtual_tables: Arc<dyn VirtualTables>) -> Engine {
-        self.virtual_tables = virtual_tables;
+        Arc::make_mut(&mut self.shared).virtual_tables = virtual_tables;
         self
     }
 
     /// Sets who knows the cuts of running jobs.
     #[must_use]
     pub fn with_waiter(mut self, waiter: Arc<dyn Waiter>) -> Engine {
-        self.waiter = waiter;
+        Arc::make_mut(&mut self.shared).waiter = waiter;
         self
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    pub(crate) fn runs(&self) -> &Arc<dyn RunSource> {
+        &self.shared.runs
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    pub(crate) fn virtual_tables(&self) -> &Arc<dyn VirtualTables> {
+        &self.shared.virtual_tables
+    }
+
+    pub(crate) fn waiter(&self) -> &Arc<dyn Waiter> {
+        &self.shared.waiter
+    }
+
+    pub(crate) fn row_ids(&self) -> &RowIds {
+        &self.shared.row_ids
     }
 
     /// The catalog at a timestamp, cached by the catalog's version.
@@ -68,7 +112,7 @@ impl Engine {
     /// # Errors
     /// If the store is away or a definition is broken.
     pub async fn catalog(&self, at: Timestamp) -> Result<Arc<Catalog>> {
-        Err(Error::invalid(format!("not built yet: {at}")))
+        self.shared.catalogs.load(self.store().as_ref(), at).await
     }
 
     /// Begins a transaction: a snapshot at a new start timestamp.
@@ -76,7 +120,7 @@ impl Engine {
     /// # Errors
     /// If the store is away.
     pub async fn begin(&self) -> Result<Transaction> {
-        Ok(Transaction::begin(self.store.timestamp().await?))
+        Ok(Transaction::begin(self.store().timestamp().await?))
     }
 
     /// Commits a transaction; answers its commit timestamp, or its start if it wrote nothing.
@@ -84,7 +128,13 @@ impl Engine {
     /// # Errors
     /// `Conflict` with 9007 if another transaction has written one of its keys since it began.
     pub async fn commit(&self, transaction: Transaction) -> Result<Timestamp> {
-        Ok(transaction.start_ts())
+        if transaction.is_read_only() {
+            return Ok(transaction.start_ts());
+        }
+        self.check_tables(&transaction).await?;
+        let committed =
+            self.store().commit_transaction(transaction.start_ts(), transaction.mutations()).await;
+        committed.map_err(commit_error)
     }
 
     /// Answers a query at one timestamp.
@@ -98,9 +148,13 @@ impl Engine {
         transaction: Option<&Transaction>,
         parameters: &[Parameter],
     ) -> Result<QueryResult> {
-        let _ = (settings, query, transaction, parameters, &self.runs, &self.options);
-        let _ = (&self.virtual_tables, &self.waiter);
-        Err(Error::invalid("not built yet"))
+        let query = bind(query, parameters)?;
+        let scope = self.scope(settings, transaction).await?;
+        if let Some(result) = self.point_select(&scope, &query).await? {
+            return Ok(result);
+        }
+        let (scope, planned) = self.plan(scope, &query, transaction.is_some()).await?;
+        self.run(&scope, planned).await
     }
 
     /// The columns that a query would answer, without running it; parameters are taken as NULL.
@@ -113,8 +167,10 @@ impl Engine {
         query: &ast::Query,
         transaction: Option<&Transaction>,
     ) -> Result<Vec<ResultColumn>> {
-        let _ = (settings, query, transaction);
-        Err(Error::invalid("not built yet"))
+        let query = bind_nulls(query);
+        let scope = self.scope(settings, transaction).await?;
+        let planned = sql::plan_query(&query, &Names::undecided(&scope), &scope.settings)?;
+        Ok(planned.columns.iter().map(result_column).collect())
     }
 
     /// Explains a query: its plan, and a line `ReadPath: …` for each view.
@@ -128,8 +184,10 @@ impl Engine {
         transaction: Option<&Transaction>,
         parameters: &[Parameter],
     ) -> Result<QueryResult> {
-        let _ = (settings, query, transaction, parameters);
-        Err(Error::invalid("not built yet"))
+        let query = bind(query, parameters)?;
+        let scope = self.scope(settings, transaction).await?;
+        let (scope, planned) = self.plan(scope, &query, transaction.is_some()).await?;
+        self.explain_planned(&scope, planned).await
     }
 
     /// Compares a view's rows with its query at one timestamp, by bytes, both ways: the rows that differ,
@@ -138,8 +196,7 @@ impl Engine {
     /// # Errors
     /// 1146 if there is no such view; 1105 if it is being filled or faulted.
     pub async fn verify(&self, settings: &ReadSettings, database: &str, view: &str) -> Result<QueryResult> {
-        let _ = (settings, database, view);
-        Err(Error::invalid("not built yet"))
+        self.verify_view(settings, database, view).await
     }
 
     /// Runs an INSERT, REPLACE, UPDATE or DELETE: inside the transaction, or in one of its own, which is
@@ -154,7 +211,60 @@ impl Engine {
         transaction: Option<&mut Transaction>,
         parameters: &[Parameter],
     ) -> Result<DmlResult> {
-        let _ = (settings, statement, transaction, parameters);
-        Err(Error::invalid("not built yet"))
+        let statement = bind(statement, parameters)?;
+        if settings.snapshot.is_some() {
+            return Err(Error::mysql(1105, "can not write while 'tidemill_snapshot' is set"));
+        }
+        if let Some(transaction) = transaction {
+            return self.change(settings, &statement, transaction).await;
+        }
+        let mut attempt = 1;
+        loop {
+            let mut own = self.begin().await?;
+            let mut result = self.change(settings, &statement, &mut own).await?;
+            match self.commit(own).await {
+                Ok(commit_ts) => {
+                    result.commit_ts = Some(commit_ts);
+                    return Ok(result);
+                }
+                Err(error)
+                    if error.kind() == ErrorKind::Conflict
+                        && attempt < self.options().autocommit_attempts =>
+                {
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn commit_error(error: KeyError) -> Error {
+    match Error::from(error) {
+        error if error.kind() == ErrorKind::Conflict => error.with_mysql_code(9007),
+        error => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_send<T: Send>(_: &T) {}
+
+    /// Sessions are tasks of a runtime with many threads.
+    #[allow(dead_code, reason = "compiling it is the test")]
+    async fn futures_can_move_between_threads(
+        engine: Engine,
+        settings: ReadSettings,
+        query: ast::Query,
+        statement: ast::Statement,
+        mut transaction: Transaction,
+    ) {
+        is_send(&engine.select(&settings, &query, None, &[]));
+        is_send(&engine.describe(&settings, &query, None));
+        is_send(&engine.explain(&settings, &query, None, &[]));
+        is_send(&engine.verify(&settings, "a", "b"));
+        is_send(&engine.execute(&settings, &statement, Some(&mut transaction), &[]));
     }
 }

@@ -58,13 +58,18 @@ impl VirtualTables for NoVirtualTables {
     }
 }
 
-/// A checkpoint that has reached the asked timestamp.
+/// What a wait has led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waited {
-    /// S_k: at or above the asked timestamp.
-    pub cut: Timestamp,
-    /// C_k: where the view rows of that checkpoint are read.
-    pub commit: Timestamp,
+pub enum Waited {
+    /// A checkpoint whose cut has reached the asked timestamp.
+    Epoch {
+        /// S_k: at or above the asked timestamp. Tables are read at it.
+        cut: Timestamp,
+        /// C_k, or a later timestamp at which epoch k is still the newest. View rows are read at it.
+        commit: Timestamp,
+    },
+    /// Nothing of the job changed in (S_k, T]: everything is read at T.
+    Idle,
 }
 
 /// Whoever runs continuous jobs in this process.

@@ -7,10 +7,23 @@
 
 mod dml;
 mod engine;
+mod explain;
+mod fix;
 mod hooks;
+mod names;
+mod parameters;
+mod paths;
+mod point;
+mod pushdown;
+mod reads;
 mod result;
+mod select;
 mod settings;
+mod snapshot;
+mod table;
 mod transaction;
+mod verify;
+mod virtual_table;
 
 pub use dml::DmlResult;
 pub use engine::{Engine, Options};

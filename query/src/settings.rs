@@ -1,5 +1,9 @@
 //! What a session has set that changes the answer of a query.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sql::{Literal, Settings};
 use types::Timestamp;
 
 /// How fresh a read is.
@@ -45,20 +49,45 @@ pub struct ReadSettings {
     pub sql_mode: String,
     /// `collation_connection`.
     pub collation: String,
+    /// The account, as USER() shows it.
+    pub user: String,
+    /// The connection's number, as CONNECTION_ID() shows it.
+    pub connection_id: u64,
+    /// Values of `@@name` (keys in lower case, without scope) and of `@name` (keys begin with `@`).
+    pub variables: Arc<BTreeMap<String, Literal>>,
+}
+
+impl ReadSettings {
+    /// The settings as `sql` takes them, for a statement at T.
+    pub(crate) fn at(&self, now: Timestamp) -> Settings {
+        Settings {
+            database: self.database.clone(),
+            time_zone: self.time_zone.clone(),
+            sql_mode: self.sql_mode.clone(),
+            collation: self.collation.clone(),
+            now,
+            user: self.user.clone(),
+            connection_id: self.connection_id,
+            variables: Arc::clone(&self.variables),
+        }
+    }
 }
 
 impl Default for ReadSettings {
     fn default() -> ReadSettings {
+        let Settings { database, time_zone, sql_mode, collation, user, connection_id, variables, now: _ } =
+            Settings::default();
         ReadSettings {
             mode: ReadMode::Fresh,
             path: PathChoice::Auto,
             snapshot: None,
-            database: Some("test".to_owned()),
-            time_zone: "UTC".to_owned(),
-            sql_mode: "ONLY_FULL_GROUP_BY,STRICT_TRANS_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,\
-                       ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
-                .to_owned(),
-            collation: "utf8mb4_bin".to_owned(),
+            database,
+            time_zone,
+            sql_mode,
+            collation,
+            user,
+            connection_id,
+            variables,
         }
     }
 }

@@ -1,25 +1,39 @@
 //! A SQL transaction: a snapshot, and the writes that only it sees.
 //!
 //! Writes are kept in key order with one final value a key, and are committed all at once. A statement
-//! writes into a savepoint and is merged in when it succeeds, so a failing one undoes only itself.
+//! collects its writes apart and hands them over when it succeeds, so a failing one undoes only itself.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use store::{Key, KeyRange, Mutation, Value};
 use types::Timestamp;
+
+/// What a transaction does to a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Write {
+    /// The new value; `None` deletes.
+    pub(crate) value: Option<Value>,
+    /// Whether the key exists in the transaction's snapshot.
+    pub(crate) existed: bool,
+}
+
+/// Writes in key order. Shared with the streams that read through them.
+pub(crate) type Writes = Arc<BTreeMap<Key, Write>>;
 
 /// A transaction that has begun.
 #[derive(Clone, Debug)]
 pub struct Transaction {
     start_ts: Timestamp,
-    writes: BTreeMap<Bytes, Option<Bytes>>,
+    writes: Writes,
 }
 
 impl Transaction {
     /// Begins at a start timestamp of the store; everything is read as of it.
     #[must_use]
     pub fn begin(start_ts: Timestamp) -> Transaction {
-        Transaction { start_ts, writes: BTreeMap::new() }
+        Transaction { start_ts, writes: Writes::default() }
     }
 
     /// The snapshot's timestamp.
@@ -33,4 +47,42 @@ impl Transaction {
     pub fn is_read_only(&self) -> bool {
         self.writes.is_empty()
     }
+
+    /// The writes so far.
+    pub(crate) fn writes(&self) -> &Writes {
+        &self.writes
+    }
+
+    /// Takes a successful statement's writes over. A key that is not there before and not after is
+    /// forgotten: nothing happened to it.
+    pub(crate) fn add(&mut self, statement: BTreeMap<Key, Write>) {
+        let writes = Arc::make_mut(&mut self.writes);
+        for (key, write) in statement {
+            if write.value.is_none() && !write.existed {
+                writes.remove(&key);
+            } else {
+                writes.insert(key, write);
+            }
+        }
+    }
+
+    /// The mutations to commit.
+    pub(crate) fn mutations(&self) -> Vec<Mutation> {
+        let mutation = |(key, write): (&Key, &Write)| match &write.value {
+            Some(value) => Mutation::put(Bytes::clone(key), Bytes::clone(value)),
+            None => Mutation::delete(Bytes::clone(key)),
+        };
+        self.writes.iter().map(mutation).collect()
+    }
+}
+
+/// The writes in a range, in key order.
+pub(crate) fn writes_in<'a>(
+    writes: &'a BTreeMap<Key, Write>,
+    range: &KeyRange,
+) -> impl Iterator<Item = (&'a Key, &'a Write)> + use<'a> {
+    let end = range.end.clone();
+    writes
+        .range::<[u8], _>((std::ops::Bound::Included(range.start.as_ref()), std::ops::Bound::Unbounded))
+        .take_while(move |(key, _)| end.is_empty() || key.as_ref() < end.as_ref())
 }

@@ -1,0 +1,41 @@
+//! EXPLAIN: the plan of the batch engine, and on which path each view is read.
+
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema};
+use datafusion::physical_plan::displayable;
+use futures::StreamExt;
+use tidb::ColumnType;
+use types::Result;
+
+use crate::names::Scope;
+use crate::select::{Planned, physical};
+use crate::{Engine, QueryResult, ResultColumn};
+
+impl Engine {
+    /// The lines of EXPLAIN.
+    pub(crate) async fn explain_planned(&self, scope: &Scope, planned: Planned) -> Result<QueryResult> {
+        let state = self.session(scope);
+        let plan = physical(&state, &planned.query.plan).await?;
+        let text = displayable(plan.as_ref()).indent(false).to_string();
+        let mut lines: Vec<String> = planned.paths.iter().map(ToString::to_string).collect();
+        lines.extend(text.lines().map(str::to_owned));
+        let schema = Arc::new(Schema::new(vec![Field::new("EXPLAIN", DataType::Utf8, false)]));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
+        let column = ResultColumn {
+            name: "EXPLAIN".to_owned(),
+            column_type: Some(ColumnType::Varchar(1024)),
+            nullable: false,
+            table: None,
+            database: None,
+        };
+        Ok(QueryResult {
+            columns: vec![column],
+            schema,
+            batches: futures::stream::iter([Ok(batch)]).boxed(),
+            read_ts: planned.read_ts,
+            paths: planned.paths,
+        })
+    }
+}

@@ -1,0 +1,184 @@
+//! Answers a query: one timestamp, one catalog, each view on its path, then the batch engine.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::execution::SessionStateBuilder;
+use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use futures::StreamExt;
+use sql::catalog::TableDefinition;
+use sql::{OutputColumn, PlannedQuery};
+use sqlparser::ast;
+use tidb::ColumnType;
+use types::{Error, Result, Timestamp};
+
+use crate::names::{Names, Route, Scope};
+use crate::{Engine, QueryResult, ReadSettings, ResultColumn, RowStream, Transaction, ViewPath};
+
+/// A query on its way: planned, with each view on its path.
+pub(crate) struct Planned {
+    pub(crate) query: PlannedQuery,
+    pub(crate) paths: Vec<ViewPath>,
+    /// The timestamp that everything is read at; wait mode may have moved it.
+    pub(crate) read_ts: Timestamp,
+}
+
+impl Engine {
+    /// T, and everything that is read at it.
+    pub(crate) async fn scope(
+        &self,
+        settings: &ReadSettings,
+        transaction: Option<&Transaction>,
+    ) -> Result<Scope> {
+        let at = match (transaction, settings.snapshot) {
+            (Some(transaction), _) => {
+                self.store().wait_visible(transaction.start_ts()).await?;
+                transaction.start_ts()
+            }
+            (None, Some(snapshot)) => self.past(snapshot).await?,
+            (None, None) => self.store().read_timestamp().await?,
+        };
+        let writes = transaction.map(|transaction| Arc::clone(transaction.writes())).unwrap_or_default();
+        self.scope_at(settings, at, writes).await
+    }
+
+    /// A timestamp that a session has set: not in the future, and not before history begins.
+    async fn past(&self, snapshot: Timestamp) -> Result<Timestamp> {
+        if snapshot > self.store().read_timestamp().await? {
+            let newest = self.store().timestamp().await?;
+            if snapshot > newest {
+                return Err(Error::mysql(1105, format!("the snapshot {snapshot} is in the future")));
+            }
+            self.store().wait_visible(snapshot).await?;
+        }
+        let barrier = self.store().gc_barrier().await?;
+        if snapshot < barrier {
+            let text = format!("the snapshot {snapshot} is older than history, which begins at {barrier}");
+            return Err(Error::mysql(9006, text));
+        }
+        Ok(snapshot)
+    }
+
+    /// The same for a given timestamp and given writes.
+    pub(crate) async fn scope_at(
+        &self,
+        settings: &ReadSettings,
+        at: Timestamp,
+        writes: crate::transaction::Writes,
+    ) -> Result<Scope> {
+        Ok(Scope {
+            store: Arc::clone(self.store()),
+            virtual_tables: Arc::clone(self.virtual_tables()),
+            session: settings.clone(),
+            settings: settings.at(at),
+            catalog: self.catalog(at).await?,
+            at,
+            writes,
+            batch_rows: self.options().batch_rows,
+        })
+    }
+
+    /// Plans a query and puts each of its views on a path.
+    pub(crate) async fn plan(
+        &self,
+        scope: Scope,
+        query: &ast::Query,
+        in_transaction: bool,
+    ) -> Result<(Scope, Planned)> {
+        let views = {
+            let names = Names::undecided(&scope);
+            let planned = sql::plan_query(query, &names, &scope.settings)?;
+            let views = names.views();
+            if views.is_empty() {
+                let read_ts = scope.at;
+                return Ok((scope, Planned { query: planned, paths: Vec::new(), read_ts }));
+            }
+            views
+        };
+        let (scope, routes, paths) = self.decide_all(scope, views, in_transaction).await?;
+        let planned = self.plan_on_routes(&scope, query, routes)?;
+        let read_ts = scope.at;
+        Ok((scope, Planned { query: planned, paths, read_ts }))
+    }
+
+    fn plan_on_routes(
+        &self,
+        scope: &Scope,
+        query: &ast::Query,
+        routes: Vec<(Arc<TableDefinition>, Route)>,
+    ) -> Result<PlannedQuery> {
+        let names = Names::decided(scope, routes);
+        sql::plan_query(query, &names, &scope.settings)
+    }
+
+    /// A session of the batch engine for a statement.
+    pub(crate) fn session(&self, scope: &Scope) -> SessionState {
+        let state = sql::session_state(&scope.settings);
+        let config = state
+            .config()
+            .clone()
+            .with_target_partitions(self.options().parallelism)
+            .with_batch_size(self.options().batch_rows);
+        SessionStateBuilder::new_from_existing(state).with_config(config).build()
+    }
+
+    /// Runs a planned query.
+    pub(crate) async fn run(&self, scope: &Scope, planned: Planned) -> Result<QueryResult> {
+        let Planned { query, paths, read_ts } = planned;
+        let columns: Vec<ResultColumn> = query.columns.iter().map(result_column).collect();
+        let schema = result_schema(&columns, query.plan.schema().as_arrow());
+        let named = Arc::clone(&schema);
+        let rows = self.stream(scope, &query.plan).await?;
+        let batches = rows.map(move |batch| renamed(&batch?, &named)).boxed();
+        Ok(QueryResult { columns, schema, batches, read_ts, paths })
+    }
+
+    /// Runs a plan.
+    pub(crate) async fn stream(&self, scope: &Scope, plan: &LogicalPlan) -> Result<RowStream> {
+        let state = self.session(scope);
+        let plan = physical(&state, plan).await?;
+        let rows = execute_stream(plan, state.task_ctx()).map_err(sql::from_datafusion)?;
+        Ok(rows.map(|batch| batch.map_err(sql::from_datafusion)).boxed())
+    }
+}
+
+/// Optimises a plan and makes it runnable.
+pub(crate) async fn physical(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+    let optimised = state.optimize(plan).map_err(sql::from_datafusion)?;
+    let planner = state.query_planner();
+    planner.create_physical_plan(&optimised, state).await.map_err(sql::from_datafusion)
+}
+
+pub(crate) fn result_column(column: &OutputColumn) -> ResultColumn {
+    ResultColumn {
+        name: column.name.clone(),
+        column_type: Some(column.column_type.clone()),
+        nullable: !column.not_null,
+        table: None,
+        database: None,
+    }
+}
+
+/// The batches' types under the columns' names, which may repeat.
+fn result_schema(columns: &[ResultColumn], plan: &Schema) -> SchemaRef {
+    let fields = columns.iter().zip(plan.fields()).map(|(column, field)| {
+        let declared = column.column_type.as_ref().map(ColumnType::arrow_type);
+        let data_type = declared.unwrap_or_else(|| field.data_type().clone());
+        Field::new(&column.name, data_type, column.nullable || field.is_nullable())
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// The batch under the schema's names and types.
+pub(crate) fn renamed(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let column = |(array, field): (&ArrayRef, &Arc<Field>)| match array.data_type() == field.data_type() {
+        true => Ok(Arc::clone(array)),
+        false => Ok(arrow::compute::cast(array, field.data_type())?),
+    };
+    let columns = batch.columns().iter().zip(schema.fields()).map(column).collect::<Result<Vec<_>>>()?;
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
