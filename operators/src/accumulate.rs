@@ -10,7 +10,7 @@ mod exact_sum;
 mod linear;
 mod ordered;
 mod output;
-mod wire;
+pub(crate) mod wire;
 
 use arrow::array::{Array, ArrayRef, BinaryArray, BinaryBuilder, BooleanArray};
 use arrow::datatypes::DataType;
@@ -18,7 +18,7 @@ use types::{Error, Result};
 
 pub use exact_sum::ExactSum;
 pub(crate) use linear::Linear;
-pub(crate) use ordered::{ValueCodec, extreme_of};
+pub(crate) use ordered::{ValueCodec, decode_optional};
 
 use crate::plan::AggregateFunction;
 

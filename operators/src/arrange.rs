@@ -3,7 +3,7 @@
 //! Every operator with state takes its inputs through one. At the barrier the arrangement is a run: the
 //! operator reads it in the order of keys beside its state, and appends it to the state as it is.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef};
@@ -52,12 +52,7 @@ impl Layout {
 
     /// All columns of the input, the key columns first.
     pub(crate) fn all_columns(schema: &SchemaRef, keys: &[usize]) -> Result<Layout> {
-        let mut columns = Vec::with_capacity(schema.fields().len());
-        for key in keys {
-            if !columns.contains(key) {
-                columns.push(*key);
-            }
-        }
+        let mut columns = keys.to_vec();
         let n_key = columns.len();
         columns.extend((0..schema.fields().len()).filter(|column| !keys.contains(column)));
         Layout::new(schema, columns, n_key)
@@ -78,14 +73,36 @@ impl Layout {
         let Some(Ok(columns)) = decoded else {
             return format!("{row:02x?}");
         };
-        let options = FormatOptions::new().with_null("NULL");
-        let values = columns.iter().zip(&self.names).map(|(column, name)| {
-            let value = ArrayFormatter::try_new(column, &options)
-                .map_or_else(|error| error.to_string(), |formatter| formatter.value(0).to_string());
-            format!("{name} = {value}")
-        });
-        format!("({})", values.collect::<Vec<_>>().join(", "))
+        let values = column_texts(&columns).into_iter().zip(&self.names);
+        let texts: Vec<String> = values.map(|(value, name)| format!("{name} = {value}")).collect();
+        format!("({})", texts.join(", "))
     }
+
+    /// A key as a user reads it, for errors.
+    pub(crate) fn key_text(&self, key: &[u8]) -> String {
+        match key.get(HASH_BYTES..).map(|bytes| self.key_codec.decode(&mut [bytes])) {
+            Some(Ok(columns)) => {
+                let values = column_texts(&columns).into_iter().zip(&self.names);
+                let texts: Vec<String> = values.map(|(value, name)| format!("{name} = {value}")).collect();
+                format!("({})", texts.join(", "))
+            }
+            _ => format!("{key:02x?}"),
+        }
+    }
+
+    pub(crate) fn key_codec(&self) -> &RowCodec {
+        &self.key_codec
+    }
+}
+
+/// The first value of each column as a user reads it.
+pub(crate) fn column_texts(columns: &[ArrayRef]) -> Vec<String> {
+    let options = FormatOptions::new().with_null("NULL");
+    let text = |column: &ArrayRef| {
+        ArrayFormatter::try_new(column, &options)
+            .map_or_else(|error| error.to_string(), |formatter| formatter.value(0).to_string())
+    };
+    columns.iter().map(text).collect()
 }
 
 /// The delta of an epoch in the making.
@@ -221,14 +238,18 @@ pub(crate) fn check_deletions(state: &State, delta: &Run, layout: &Layout) -> Re
     Ok(())
 }
 
+/// The hashes of each shard: vnodes are divided evenly.
+pub(crate) fn shard_hashes(parallelism: usize) -> Vec<RangeInclusive<u32>> {
+    let parallelism = parallelism.clamp(1, VNODES);
+    let start = |shard: usize| ((shard * VNODES).div_ceil(parallelism) << 24) as u64;
+    (0..parallelism).map(|shard| start(shard) as u32..=(start(shard + 1) - 1) as u32).collect()
+}
+
 /// Divides a run by vnode into as many ranges of entries as there are shards.
 pub(crate) fn shards(run: &Run, parallelism: usize) -> Vec<Range<usize>> {
-    let parallelism = parallelism.clamp(1, VNODES);
-    let bound = |shard: usize| match (shard * VNODES).div_ceil(parallelism) {
-        vnode if vnode >= VNODES => run.n_rows(),
-        vnode => run.lower_bound(&[vnode as u8, 0, 0, 0]),
-    };
-    (0..parallelism).map(|shard| bound(shard)..bound(shard + 1)).collect()
+    let bound = |hash: u32| run.lower_bound(&hash.to_be_bytes());
+    let end = |hash: u32| hash.checked_add(1).map_or(run.n_rows(), bound);
+    shard_hashes(parallelism).into_iter().map(|hashes| bound(*hashes.start())..end(*hashes.end())).collect()
 }
 
 /// Runs work for each shard, in threads if there are several; results come in the order of shards.

@@ -87,6 +87,12 @@ impl RowCodec {
         RowCodec { types: self.types[..n_columns].to_vec() }
     }
 
+    /// The codec of the columns after the first ones.
+    #[must_use]
+    pub fn suffix(&self, n_columns: usize) -> RowCodec {
+        RowCodec { types: self.types[n_columns..].to_vec() }
+    }
+
     /// The length of all rows, if no column has a variable one.
     #[must_use]
     pub fn fixed_length(&self) -> Option<usize> {
@@ -188,6 +194,20 @@ pub struct EncodedRows {
 }
 
 impl EncodedRows {
+    /// No rows yet.
+    pub(crate) fn with_capacity(n_rows: usize) -> EncodedRows {
+        let mut offsets = Vec::with_capacity(n_rows + 1);
+        offsets.push(0);
+        EncodedRows { data: Vec::new(), offsets }
+    }
+
+    /// Appends a row of two parts.
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.data.extend_from_slice(key);
+        self.data.extend_from_slice(value);
+        self.offsets.push(self.data.len());
+    }
+
     /// The number of rows.
     #[must_use]
     pub fn n_rows(&self) -> usize {

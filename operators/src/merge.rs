@@ -172,3 +172,34 @@ pub(crate) fn merge_runs(
     }
     Ok(merged)
 }
+
+/// A pass over rows of a multiset from the greatest down, each row once, none of weight 0.
+#[derive(Debug)]
+pub(crate) struct MergeBack<'a> {
+    parts: Vec<(&'a Run, std::ops::Range<usize>)>,
+}
+
+impl<'a> MergeBack<'a> {
+    pub(crate) fn new(parts: Vec<(&'a Run, std::ops::Range<usize>)>) -> MergeBack<'a> {
+        MergeBack { parts }
+    }
+
+    pub(crate) fn next_weight(&mut self) -> Result<Option<(&'a [u8], i64)>> {
+        loop {
+            self.parts.retain(|(_, range)| !range.is_empty());
+            let Some(greatest) = self.parts.iter().map(|(run, range)| run.key(range.end - 1)).max() else {
+                return Ok(None);
+            };
+            let mut weight = 0;
+            for (run, range) in &mut self.parts {
+                if run.key(range.end - 1) == greatest {
+                    range.end -= 1;
+                    weight = add_weights(weight, run.weight(range.end))?;
+                }
+            }
+            if weight != 0 {
+                return Ok(Some((greatest, weight)));
+            }
+        }
+    }
+}

@@ -2,11 +2,14 @@
 
 mod aggregate;
 mod distinct;
+mod join;
+mod one_row;
 mod values;
 
 use types::{Delta, Error, Result};
 
 pub(crate) use aggregate::collections;
+pub(crate) use join::needs_condition;
 
 use crate::plan::{Node, Operator, Plan};
 use crate::state::State;
@@ -53,6 +56,12 @@ pub(crate) fn build(plan: &Plan, node: &Node, states: Vec<State>) -> Result<Opti
         }
         Operator::Values { rows } => Some(Box::new(values::Values::new(rows.clone(), state()?))),
         Operator::Distinct => Some(Box::new(distinct::Distinct::new(input(0), &node.schema, state()?)?)),
-        other => return Err(Error::invalid(format!("{} is not supported", other.name()))),
+        Operator::AtMostOneRow => {
+            Some(Box::new(one_row::AtMostOneRow::new(input(0), &node.schema, state()?, state()?)?))
+        }
+        Operator::Join { .. } => Some(Box::new(join::Join::new(node, input(0), input(1), states.collect())?)),
+        Operator::Aggregate { .. } => {
+            Some(Box::new(aggregate::Aggregate::new(node, input(0), states.collect())?))
+        }
     })
 }

@@ -197,8 +197,15 @@ impl Node {
             Operator::Distinct => vec![StateKind::Multiset],
             // The rows, and the marker that the row of NULLs was put out.
             Operator::AtMostOneRow => vec![StateKind::Multiset, StateKind::Map],
-            Operator::Join { kind, residual, .. } => {
-                let counts = residual.is_some() && *kind != JoinKind::Inner;
+            Operator::Join { kind, residual, left_keys, .. } => {
+                let has_residual = residual.is_some();
+                let counts = match kind {
+                    JoinKind::Inner => false,
+                    JoinKind::LeftAntiNullAware => {
+                        crate::operator::needs_condition(left_keys.len(), has_residual)
+                    }
+                    _ => has_residual,
+                };
                 // Left rows, right rows, and matches a left row where existence depends on a residual.
                 vec![StateKind::Multiset; if counts { 3 } else { 2 }]
             }

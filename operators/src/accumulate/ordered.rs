@@ -13,6 +13,7 @@ use types::{Error, Result};
 
 use super::linear::Linear;
 use super::wire::{read_bytes, read_i64, read_length, write_bytes, write_signed, write_unsigned};
+use crate::arrange::column_texts;
 use crate::encoding::{EncodedRows, RowCodec, trim_padding};
 use crate::plan::AggregateFunction;
 use crate::run::add_weights;
@@ -48,13 +49,16 @@ impl ValueCodec {
         Ok(ValueCodec { arguments: arguments.to_vec(), keeps_spaces, codec: RowCodec::new(encoded)? })
     }
 
-    /// The types of the encoded columns.
-    pub(crate) fn types(&self) -> &[DataType] {
-        self.codec.types()
+    /// A value as a user reads it, for errors.
+    pub(crate) fn text(&self, value: &[u8]) -> String {
+        match self.decode(vec![value]) {
+            Ok(columns) => column_texts(&columns).join(", "),
+            Err(_) => format!("{value:02x?}"),
+        }
     }
 
     /// The columns that are encoded for the arguments.
-    pub(crate) fn columns(&self, arguments: &[ArrayRef]) -> Vec<ArrayRef> {
+    fn columns(&self, arguments: &[ArrayRef]) -> Vec<ArrayRef> {
         let mut columns: Vec<ArrayRef> = Vec::new();
         for argument in arguments {
             if *argument.data_type() != DataType::Utf8 {
@@ -127,7 +131,7 @@ impl ValueCodec {
 }
 
 /// The MIN or MAX among values that come in order.
-pub(crate) fn extreme_of<'a>(
+fn extreme_of<'a>(
     codec: &ValueCodec,
     function: AggregateFunction,
     values: impl DoubleEndedIterator<Item = &'a [u8]>,
