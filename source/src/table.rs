@@ -7,7 +7,7 @@ use arrow::array::Int64Array;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
-use store::{Change, Key, KeyRange, ReadContext, ScanRequest, Store};
+use store::{Change, Key, KeyRange, Snapshot, Store};
 use tidb::{RowDecoder, RowError, TableInfo, record_range, table_of_key};
 use types::{Delta, Error, Result, TableId, Timestamp};
 
@@ -64,21 +64,20 @@ impl TableSource {
         limit: usize,
     ) -> Result<RowsPage> {
         let needed = self.needed(table)?;
-        let request = ScanRequest { range, limit, key_only: false, reverse: false };
-        let pairs = self.store.kv_scan(&request, &ReadContext::at(at)).await?;
+        let snapshot = Snapshot::new(Arc::clone(&self.store), at);
+        let pairs = snapshot.scan(&range, limit).await?;
         let done = pairs.len() < limit;
         let mut decoder = RowDecoder::new(&needed.info, &needed.columns)?;
         let mut page = RowsPage {
             delta: Delta::empty(Arc::clone(&needed.schema)),
-            last_key: pairs.last().map(|pair| pair.key.clone()),
+            last_key: pairs.last().map(|(key, _)| key.clone()),
             done,
             n_bytes: 0,
             faults: Vec::new(),
         };
-        for pair in pairs {
-            let value = pair.value?;
-            page.n_bytes += (pair.key.len() + value.len()) as u64;
-            if let Err(row_error) = decoder.append(&pair.key, &value) {
+        for (key, value) in pairs {
+            page.n_bytes += (key.len() + value.len()) as u64;
+            if let Err(row_error) = decoder.append(&key, &value) {
                 page.faults.push(fault(table, row_error));
             }
         }
