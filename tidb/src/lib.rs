@@ -38,6 +38,3 @@ pub use row::{RowView, Stored};
 pub use schema::{ColumnInfo, ColumnType, IndexColumn, IndexInfo, TableInfo};
 pub use time::{CivilTime, pack_date, pack_time, unpack_date, unpack_time};
 pub use zone::Zone;
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,10 @@
+//! The encodings from outside: known bytes, round trips, order, garbage, and what MySQL accepts.
+
+mod arbitrary;
+mod bounds;
+mod checks;
+mod decoding;
+mod garbage;
+mod known_answers;
+mod properties;
+mod times;
