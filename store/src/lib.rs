@@ -10,6 +10,9 @@ pub mod traits;
 mod snapshot;
 mod transaction;
 
+#[cfg(feature = "test-util")]
+pub mod conformance;
+
 mod embedded;
 pub mod engine;
 mod resolve;

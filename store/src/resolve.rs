@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use types::{Error, Result, Timestamp};
 
-use crate::traits::{KeyError, KvResult, LockInfo, Store, TxnStatus, TxnStatusRequest};
+use crate::traits::{Key, KeyError, KvResult, LockInfo, Store, TxnStatus, TxnStatusRequest};
 
 const WAIT_MS_FIRST: u64 = 1;
 const WAIT_MS_MAX: u64 = 200;
@@ -74,9 +74,15 @@ pub(crate) async fn ask(store: &dyn Store, lock: &LockInfo, caller: Timestamp) -
     }
 }
 
-/// Finishes a lock whose transaction is decided.
-pub(crate) async fn finish(store: &dyn Store, lock: &LockInfo, commit_ts: Option<Timestamp>) -> KvResult<()> {
-    match store.resolve_lock(lock.start_ts, commit_ts, std::slice::from_ref(&lock.key)).await {
+/// Finishes locks of one transaction that is decided.
+pub(crate) async fn finish(
+    store: &dyn Store,
+    locks: &[&LockInfo],
+    commit_ts: Option<Timestamp>,
+) -> KvResult<()> {
+    let Some(start_ts) = locks.first().map(|lock| lock.start_ts) else { return Ok(()) };
+    let keys: Vec<Key> = locks.iter().map(|lock| lock.key.clone()).collect();
+    match store.resolve_lock(start_ts, commit_ts, &keys).await {
         // Somebody else was faster.
         Err(KeyError::TxnLockNotFound(_)) => Ok(()),
         other => other,
@@ -90,8 +96,8 @@ pub(crate) async fn settle_for_writer(
     backoff: &mut Backoff,
 ) -> KvResult<()> {
     match ask(store, lock, Timestamp::ZERO).await? {
-        Fate::Committed(commit_ts) => finish(store, lock, Some(commit_ts)).await,
-        Fate::RolledBack => finish(store, lock, None).await,
+        Fate::Committed(commit_ts) => finish(store, &[lock], Some(commit_ts)).await,
+        Fate::RolledBack => finish(store, &[lock], None).await,
         Fate::Pushed | Fate::Alive if backoff.wait().await => Ok(()),
         Fate::Pushed | Fate::Alive => Err(KeyError::Locked(Box::new(lock.clone()))),
     }
@@ -108,8 +114,8 @@ pub(crate) async fn settle_below(
     for lock in locks {
         loop {
             match ask(store, &lock, ts).await? {
-                Fate::Committed(commit_ts) => finish(store, &lock, Some(commit_ts)).await?,
-                Fate::RolledBack => finish(store, &lock, None).await?,
+                Fate::Committed(commit_ts) => finish(store, &[&lock], Some(commit_ts)).await?,
+                Fate::RolledBack => finish(store, &[&lock], None).await?,
                 Fate::Pushed => {}
                 Fate::Alive if backoff.wait().await => {
                     let range = crate::traits::KeyRange::new(lock.key.clone(), next_key(&lock.key));

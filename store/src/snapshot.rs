@@ -1,6 +1,6 @@
 //! Reads at one timestamp that get past the locks they meet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use types::{Result, Timestamp};
@@ -198,22 +198,25 @@ impl Snapshot {
     /// Learns what the locks mean for this snapshot, or waits a little.
     async fn pass(&self, locks: &[LockInfo], backoff: &mut Backoff) -> KvResult<()> {
         let mut waits = None;
+        let mut transactions: BTreeMap<Timestamp, Vec<&LockInfo>> = BTreeMap::new();
         for lock in locks {
-            if self.knows(lock.start_ts) {
+            transactions.entry(lock.start_ts).or_default().push(lock);
+        }
+        for (start_ts, locks) in transactions {
+            if self.knows(start_ts) {
                 continue;
             }
-            match ask(self.store.as_ref(), lock, self.ts).await? {
+            match ask(self.store.as_ref(), locks[0], self.ts).await? {
                 Fate::Committed(commit_ts) if commit_ts <= self.ts => {
-                    self.known().committed.insert(lock.start_ts);
-                    // One key at a time: the transaction may be large, and its writer is at it as well.
-                    finish(self.store.as_ref(), lock, Some(commit_ts)).await?;
+                    self.known().committed.insert(start_ts);
+                    finish(self.store.as_ref(), &locks, Some(commit_ts)).await?;
                 }
-                Fate::Committed(_) | Fate::Pushed => drop(self.known().harmless.insert(lock.start_ts)),
+                Fate::Committed(_) | Fate::Pushed => drop(self.known().harmless.insert(start_ts)),
                 Fate::RolledBack => {
-                    self.known().harmless.insert(lock.start_ts);
-                    finish(self.store.as_ref(), lock, None).await?;
+                    self.known().harmless.insert(start_ts);
+                    finish(self.store.as_ref(), &locks, None).await?;
                 }
-                Fate::Alive => waits = Some(lock),
+                Fate::Alive => waits = Some(locks[0]),
             }
         }
         match waits {

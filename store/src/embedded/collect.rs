@@ -78,8 +78,8 @@ impl Inner {
         let locks: Vec<LockInfo> = self.scan_lock(&KeyRange::all(), barrier, 0)?;
         for lock in locks {
             match ask(&store, &lock, Timestamp::ZERO).await? {
-                Fate::Committed(commit_ts) => finish(&store, &lock, Some(commit_ts)).await?,
-                Fate::RolledBack => finish(&store, &lock, None).await?,
+                Fate::Committed(commit_ts) => finish(&store, &[&lock], Some(commit_ts)).await?,
+                Fate::RolledBack => finish(&store, &[&lock], None).await?,
                 // A living transaction keeps its history: the barrier stays below it.
                 Fate::Pushed | Fate::Alive => {}
             }

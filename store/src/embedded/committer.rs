@@ -200,10 +200,9 @@ impl Committer {
 /// Ends in order: `CURRENT` on disk, the engine closed, the directory released. After a panic too.
 impl Drop for Committer {
     fn drop(&mut self) {
-        if let Some(directory) = &mut self.directory {
-            if let Err(error) = directory.sync() {
-                tracing::warn!(%error, "the store was closed, but CURRENT may be behind");
-            }
+        let synced = self.directory.as_mut().map_or(Ok(()), Directory::sync);
+        if let Err(error) = synced {
+            tracing::warn!(%error, "the store was closed, but CURRENT may be behind");
         }
         self.core.shut(Error::closed("the store is closed"));
         self.core.drop_engine();

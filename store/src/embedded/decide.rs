@@ -324,14 +324,20 @@ fn status(group: &mut Group, request: &TxnStatusRequest) -> KvResult<TxnStatus> 
 fn push(group: &mut Group, request: &TxnStatusRequest, lock: Lock) -> KvResult<TxnStatus> {
     let pushable = lock.info.min_commit_ts > Timestamp::ZERO;
     if !pushable || request.caller_start_ts == Timestamp::ZERO {
-        return Ok(TxnStatus::Alive { lock: Box::new(lock.info), pushed: false });
+        return Ok(alive(lock.info, false));
     }
     let mut info = lock.info.clone();
     if request.caller_start_ts != Timestamp::MAX && request.caller_start_ts >= info.min_commit_ts {
         info.min_commit_ts = request.caller_start_ts.next().map_err(KeyError::Store)?.max(request.current_ts);
         change_lock(group, &lock, info.clone())?;
     }
-    Ok(TxnStatus::Alive { lock: Box::new(info), pushed: true })
+    Ok(alive(info, true))
+}
+
+/// A living transaction is shown by its primary, whichever of its keys was asked.
+fn alive(info: LockInfo, pushed: bool) -> TxnStatus {
+    let key = info.primary.clone();
+    TxnStatus::Alive { lock: Box::new(LockInfo { key, ..info }), pushed }
 }
 
 /// Replaces what a lock says about its transaction, on disk too if it is there.
@@ -357,7 +363,7 @@ fn heartbeat_step(group: &mut Group, key: &Key, start_ts: Timestamp, ttl_ms: u64
         return Step::Busy;
     }
     let Some(lock) = group.own_lock(key, start_ts) else {
-        return Step::Done(Err(KeyError::TxnLockNotFound(key.clone())));
+        return Step::Done(Err(KeyError::TxnNotFound { start_ts, primary: key.clone() }));
     };
     if lock.info.ttl_ms >= ttl_ms {
         return Step::Done(Ok(lock.info.ttl_ms));

@@ -183,8 +183,8 @@ impl Inner {
         let store = super::EmbeddedStore { inner: Arc::clone(self) };
         for lock in self.changing_locks(ranges, Timestamp::MAX) {
             match ask(&store, &lock, Timestamp::ZERO).await? {
-                Fate::Committed(commit_ts) => finish(&store, &lock, Some(commit_ts)).await?,
-                Fate::RolledBack => finish(&store, &lock, None).await?,
+                Fate::Committed(commit_ts) => finish(&store, &[&lock], Some(commit_ts)).await?,
+                Fate::RolledBack => finish(&store, &[&lock], None).await?,
                 Fate::Pushed | Fate::Alive => {}
             }
         }

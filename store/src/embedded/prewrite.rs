@@ -150,7 +150,8 @@ pub(crate) fn check_key(
     let version = newest.as_ref().map(|(_, version)| (version.start_ts, version.commit_ts));
     let record =
         records.iter().map(|record| (record.start_ts, record.commit_ts)).max_by_key(|(_, commit)| *commit);
-    let latest = version.into_iter().chain(record).max_by_key(|(_, commit_ts)| *commit_ts);
+    // Of a record and a version with one timestamp the version is reported.
+    let latest = record.into_iter().chain(version).max_by_key(|(_, commit_ts)| *commit_ts);
     let rolled_back = is_rolled_back(&records, start_ts);
     if let Some((conflict_start_ts, conflict_commit_ts)) =
         latest.filter(|(_, commit_ts)| *commit_ts >= start_ts)
@@ -162,7 +163,7 @@ pub(crate) fn check_key(
             return Err(KeyError::WriteConflict {
                 key: key.clone(),
                 start_ts,
-                conflict_start_ts: if conflict_commit_ts > start_ts { conflict_start_ts } else { start_ts },
+                conflict_start_ts,
                 conflict_commit_ts,
                 self_rolled_back: rolled_back && conflict_commit_ts == start_ts,
             });

@@ -241,7 +241,7 @@ impl Inner {
                 value: None,
             });
         }
-        writes.sort_by(|left, right| right.commit_ts.cmp(&left.commit_ts));
+        writes.sort_by_key(|write| std::cmp::Reverse(write.commit_ts));
         // A version that was moved to history between the two reads is there twice.
         writes.dedup();
         Ok(MvccInfo { lock, writes })

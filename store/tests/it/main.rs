@@ -1,3 +1,4 @@
 //! Tests of the embedded store on both engines.
 
 mod basics;
+mod suite;
