@@ -5,10 +5,11 @@ use std::sync::Arc;
 use operators::RunSource;
 use sql::catalog::{Catalog, CatalogCache};
 use sqlparser::ast;
-use store::{KeyError, Store};
+use store::{KeyError, Snapshot, Store};
 use types::{Error, ErrorKind, Result, Timestamp};
 
 use crate::dml::RowIds;
+use crate::fix::ViewPlans;
 use crate::names::Names;
 use crate::parameters::{bind, bind_nulls};
 use crate::select::result_column;
@@ -51,6 +52,7 @@ struct Shared {
     waiter: Arc<dyn Waiter>,
     catalogs: Arc<CatalogCache>,
     row_ids: Arc<RowIds>,
+    view_plans: Arc<ViewPlans>,
 }
 
 impl Engine {
@@ -65,6 +67,7 @@ impl Engine {
             waiter: Arc::new(NoWaiter),
             catalogs: Arc::new(CatalogCache::new()),
             row_ids: Arc::default(),
+            view_plans: Arc::default(),
         };
         Engine { shared: Arc::new(shared) }
     }
@@ -103,6 +106,10 @@ impl Engine {
         &self.shared.waiter
     }
 
+    pub(crate) fn view_plans(&self) -> &ViewPlans {
+        &self.shared.view_plans
+    }
+
     pub(crate) fn row_ids(&self) -> &RowIds {
         &self.shared.row_ids
     }
@@ -112,7 +119,8 @@ impl Engine {
     /// # Errors
     /// If the store is away or a definition is broken.
     pub async fn catalog(&self, at: Timestamp) -> Result<Arc<Catalog>> {
-        self.shared.catalogs.load(self.store().as_ref(), at).await
+        let snapshot = Snapshot::new(Arc::clone(self.store()), at);
+        self.shared.catalogs.load_at(&snapshot).await
     }
 
     /// Begins a transaction: a snapshot at a new start timestamp.

@@ -11,8 +11,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use source::{Source, TableDelta, TableSource};
 use sql::catalog::{TableDefinition, ViewDefinition, ViewState};
-use store::{Change, KeyRange};
+use store::KeyRange;
 use types::records::{EpochRecord, epoch_record_key};
 use types::{Error, ErrorKind, JobId, Result, Timestamp};
 
@@ -40,7 +41,7 @@ pub(crate) struct Candidate<'a> {
 /// The changes of a view's base tables since its checkpoint.
 enum Changed {
     Nothing,
-    Few(Vec<Change>),
+    Few(Vec<TableDelta>, u64),
     Many,
     Gone(String),
 }
@@ -110,7 +111,7 @@ impl Engine {
             return Ok(live(scope, name, Some(cut), "it was asked for"));
         }
         let own = candidate.ranges.iter().any(|range| writes_in(&scope.writes, range).next().is_some());
-        let changes = match self.changed(scope, &candidate).await? {
+        let (changes, n_changes) = match self.changed(scope, &candidate).await? {
             Changed::Gone(reason) => return Ok(live(scope, name, Some(cut), reason)),
             Changed::Many => {
                 let max = self.options().hybrid_changes_max;
@@ -126,10 +127,9 @@ impl Engine {
                     "nothing changed since the cut",
                 ));
             }
-            Changed::Nothing => Vec::new(),
-            Changed::Few(changes) => changes,
+            Changed::Nothing => (Vec::new(), 0),
+            Changed::Few(changes, n_changes) => (changes, n_changes),
         };
-        let n_changes = changes.len();
         match self.read_fix(scope, &candidate, changes).await {
             Ok(rows) => {
                 let with = if own { " and the transaction's own writes" } else { "" };
@@ -150,31 +150,47 @@ impl Engine {
         if scope.at <= candidate.record.cut {
             return Ok(Changed::Nothing);
         }
-        let max = self.options().hybrid_changes_max;
-        let mut changes: Vec<Change> = Vec::new();
-        let mut next = None;
+        let max = self.options().hybrid_changes_max as u64;
+        let source = self.source(scope, candidate.view)?;
+        let mut changes = Vec::new();
+        let (mut n_changes, mut cursor) = (0, None);
         // The first page is small: mostly there is nothing, or it costs one change to know better.
         let mut limit = 64;
         loop {
-            let (from, to) = (candidate.record.cut, scope.at);
-            let page = match self.store().changes(&candidate.ranges, from, to, next, limit).await {
+            let page = match source.read_changes(candidate.record.cut, scope.at, cursor, limit).await {
                 Ok(page) => page,
                 Err(error) if error.kind() == ErrorKind::Invalid => {
                     return Ok(Changed::Gone(error.to_string()));
                 }
                 Err(error) => return Err(error),
             };
-            changes.extend(page.changes);
-            if changes.len() > max && scope.session.path != PathChoice::Hybrid {
+            if let Some(fault) = page.faults.first() {
+                return Ok(Changed::Gone(format!("a change cannot be decoded: {}", fault.reason)));
+            }
+            n_changes += page.n_changes;
+            changes.extend(page.deltas);
+            if n_changes > max && scope.session.path != PathChoice::Hybrid {
                 return Ok(Changed::Many);
             }
-            next = page.next;
+            cursor = page.next;
             limit = PAGE_CHANGES;
-            if next.is_none() {
+            if cursor.is_none() {
                 break;
             }
         }
-        Ok(if changes.is_empty() { Changed::Nothing } else { Changed::Few(changes) })
+        Ok(if n_changes == 0 { Changed::Nothing } else { Changed::Few(changes, n_changes) })
+    }
+
+    /// The view's base tables as a source, with all their columns.
+    fn source(&self, scope: &Scope, view: &ViewDefinition) -> Result<TableSource> {
+        let table = |id| {
+            let table = scope.catalog.tables.get(id);
+            let table = table.ok_or_else(|| Error::corrupt(format!("no base table {id}")))?;
+            let columns = (0..table.info.columns.len()).collect();
+            Ok((Arc::new(table.info.clone()), columns))
+        };
+        let tables = view.base_tables.iter().map(table).collect::<Result<Vec<_>>>()?;
+        TableSource::new(Arc::clone(self.store()), tables)
     }
 
     /// The epoch record of a job at a timestamp.

@@ -1,13 +1,13 @@
-//! Snapshot reads of the store.
+//! Snapshot reads of the store, which get past the locks they meet.
 
 use std::sync::Arc;
 
-use store::{Key, KeyRange, ReadContext, ScanRequest, Store, Value};
+use store::{Key, KeyRange, Snapshot, Store, Value};
 use types::{Result, Timestamp};
 
 /// Reads one key.
 pub(crate) async fn get(store: &Arc<dyn Store>, at: Timestamp, key: &[u8]) -> Result<Option<Value>> {
-    Ok(store.kv_get(key, &ReadContext::at(at)).await?)
+    Snapshot::new(Arc::clone(store), at).get(key).await
 }
 
 /// Reads many keys; absent ones are left out.
@@ -16,8 +16,8 @@ pub(crate) async fn batch_get(
     at: Timestamp,
     keys: &[Key],
 ) -> Result<Vec<(Key, Value)>> {
-    let pairs = store.kv_batch_get(keys, &ReadContext::at(at)).await?;
-    pairs.into_iter().map(|pair| Ok((pair.key, pair.value?))).collect()
+    let values = Snapshot::new(Arc::clone(store), at).batch_get(keys).await?;
+    Ok(keys.iter().cloned().zip(values).filter_map(|(key, value)| Some((key, value?))).collect())
 }
 
 /// Reads at most `limit` pairs of a range, in key order.
@@ -27,7 +27,5 @@ pub(crate) async fn scan(
     range: &KeyRange,
     limit: usize,
 ) -> Result<Vec<(Key, Value)>> {
-    let request = ScanRequest { range: range.clone(), limit, key_only: false, reverse: false };
-    let pairs = store.kv_scan(&request, &ReadContext::at(at)).await?;
-    pairs.into_iter().map(|pair| Ok((pair.key, pair.value?))).collect()
+    Snapshot::new(Arc::clone(store), at).scan(range, limit).await
 }

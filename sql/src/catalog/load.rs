@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use store::{Key, KeyRange, ReadContext, ScanRequest, Store, Value};
+use store::{Key, KeyRange, ReadContext, ScanRequest, Snapshot, Store, Value};
 use types::{Error, Result, Timestamp, records};
 
 use super::{Catalog, TableDefinition};
@@ -23,6 +23,27 @@ pub async fn load(store: &dyn Store, ts: Timestamp) -> Result<Catalog> {
         catalog.databases.push(name.map_err(|_| Error::corrupt("a database's name is not UTF-8"))?);
     }
     for (key, value) in scan(store, ts, &records::table_prefix()).await? {
+        let definition: TableDefinition = serde_json::from_slice(&value)
+            .map_err(|error| Error::corrupt(format!("definition {}: {error}", key.escape_ascii())))?;
+        catalog.add(definition)?;
+    }
+    Ok(catalog)
+}
+
+/// Reads all definitions of a snapshot, getting past the locks it meets.
+///
+/// # Errors
+/// As [`load`].
+async fn load_at(snapshot: &Snapshot) -> Result<Catalog> {
+    let version =
+        number(&records::catalog_version_key(), snapshot.get(&records::catalog_version_key()).await?)?;
+    let next_id = number(&records::id_allocator_key(), snapshot.get(&records::id_allocator_key()).await?)?;
+    let mut catalog = Catalog { version, next_id, ..Catalog::default() };
+    for (_, value) in snapshot.scan_all(&KeyRange::prefix(&records::database_prefix())).await? {
+        let name = String::from_utf8(value.to_vec());
+        catalog.databases.push(name.map_err(|_| Error::corrupt("a database's name is not UTF-8"))?);
+    }
+    for (key, value) in snapshot.scan_all(&KeyRange::prefix(&records::table_prefix())).await? {
         let definition: TableDefinition = serde_json::from_slice(&value)
             .map_err(|error| Error::corrupt(format!("definition {}: {error}", key.escape_ascii())))?;
         catalog.add(definition)?;
@@ -75,13 +96,34 @@ impl CatalogCache {
         Ok(catalog)
     }
 
+    /// The same for a snapshot, getting past the locks it meets.
+    ///
+    /// # Errors
+    /// As `load`.
+    pub async fn load_at(&self, snapshot: &Snapshot) -> Result<Arc<Catalog>> {
+        let key = records::catalog_version_key();
+        let version = number(&key, snapshot.get(&key).await?)?;
+        if let Some(cached) = self.cached().filter(|cached| cached.version == version) {
+            return Ok(cached);
+        }
+        let catalog = Arc::new(load_at(snapshot).await?);
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        if newest.as_ref().is_none_or(|known| known.version < catalog.version) {
+            *newest = Some(Arc::clone(&catalog));
+        }
+        Ok(catalog)
+    }
+
     fn cached(&self) -> Option<Arc<Catalog>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 async fn read_number(store: &dyn Store, ts: Timestamp, key: &[u8]) -> Result<u64> {
-    let value = store.kv_get(key, &ReadContext::at(ts)).await?;
+    number(key, store.kv_get(key, &ReadContext::at(ts)).await?)
+}
+
+fn number(key: &[u8], value: Option<Value>) -> Result<u64> {
     let Some(value) = value else { return Ok(0) };
     let text = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
     text.ok_or_else(|| Error::corrupt(format!("{} is not a number", key.escape_ascii())))
