@@ -1,0 +1,244 @@
+//! On which path views are read, and that it makes no difference.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use query::{PathChoice, ReadMode, ReadPath, ReadSettings, Waited, Waiter};
+use sql::catalog::ViewState;
+use tokio::sync::{mpsc, oneshot};
+use types::{JobId, Result, Timestamp};
+
+use crate::harness::{Harness, rows_of, table};
+
+const SALES: &str = "CREATE TABLE sales (id INT PRIMARY KEY, shop VARCHAR(10), amount INT);
+    INSERT INTO sales VALUES (1, 'north', 10), (2, 'north', 20), (3, 'south', 5)";
+const TOTALS: &str = "CREATE MATERIALIZED VIEW totals AS
+    SELECT shop, count(*) AS n, sum(amount) AS total FROM sales GROUP BY shop";
+const LARGE: &str = "CREATE MATERIALIZED VIEW large AS SELECT shop, amount FROM sales WHERE amount >= 10";
+
+async fn shops() -> Harness {
+    let mut h = Harness::new(1).await;
+    h.run(SALES).await;
+    h.run(TOTALS).await;
+    h.run(LARGE).await;
+    h
+}
+
+fn modes(h: &Harness) -> [(ReadSettings, &'static str); 4] {
+    [
+        (h.with(ReadMode::Fresh, PathChoice::Auto), "auto"),
+        (h.with(ReadMode::Fresh, PathChoice::Hybrid), "hybrid"),
+        (h.with(ReadMode::Fresh, PathChoice::Live), "path live"),
+        (h.with(ReadMode::Live, PathChoice::Auto), "mode live"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unchanged_view_is_read_from_its_rows() {
+    let h = shops().await;
+    let path = h.path(&h.settings, "SELECT * FROM totals", None).await;
+    assert_eq!((path.path, path.cut), (ReadPath::Fresh, h.cut()));
+    assert_eq!(h.rows("SELECT * FROM totals ORDER BY shop").await, table("north 2 30, south 1 5"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_view_is_fresh_on_every_path() {
+    let mut h = shops().await;
+    h.run("DELETE FROM sales WHERE id = 3; UPDATE sales SET amount = 21 WHERE id = 2;
+        INSERT INTO sales VALUES (4, 'west', 20), (5, NULL, 10), (6, 'north', 20)").await;
+    let path = h.path(&h.settings, "SELECT * FROM totals", None).await;
+    assert_eq!(path.path, ReadPath::Hybrid, "{}", path.reason);
+    for (settings, name) in modes(&h) {
+        let totals = h.sorted(&settings, "SELECT * FROM totals", None).await;
+        assert_eq!(totals, table("NULL 1 10, north 3 51, west 1 20"), "{name}");
+        let large = h.sorted(&settings, "SELECT * FROM large", None).await;
+        assert_eq!(large, table("NULL 10, north 10, north 20, north 21, west 20"), "{name}");
+        let some = h.sorted(&settings, "SELECT amount FROM large WHERE shop = 'north' AND amount > 10", None);
+        assert_eq!(some.await, table("20, 21"), "{name}");
+        let limited = h.rows_in(&settings, "SELECT amount FROM large ORDER BY amount DESC LIMIT 2").await;
+        assert_eq!(limited, table("21, 20"), "{name}");
+        let three = h.sorted(&settings, "SELECT count(*) FROM (SELECT * FROM large LIMIT 3) s", None).await;
+        assert_eq!(three, table("3"), "{name}");
+        let point = h.sorted(&settings, "SELECT total FROM totals WHERE shop = 'west'", None).await;
+        assert_eq!(point, table("20"), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stale_read_is_the_query_at_the_cut() {
+    let mut h = shops().await;
+    let stale = h.with(ReadMode::Stale, PathChoice::Auto);
+    h.run("INSERT INTO sales VALUES (4, 'west', 20)").await;
+    assert_eq!(h.sorted(&stale, "SELECT * FROM totals", None).await, table("north 2 30, south 1 5"));
+    let path = h.path(&stale, "SELECT * FROM totals", None).await;
+    assert_eq!((path.path, path.cut, path.read), (ReadPath::Stale, h.cut(), h.cut()));
+    h.epoch().await;
+    assert_eq!(h.sorted(&stale, "SELECT * FROM totals", None).await, table("north 2 30, south 1 5, west 1 20"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_sees_its_own_writes_in_views() {
+    let mut h = shops().await;
+    let mut txn = h.engine.begin().await.unwrap();
+    h.change("UPDATE sales SET shop = 'south' WHERE id = 1", Some(&mut txn)).await.unwrap();
+    h.change("DELETE FROM sales WHERE id = 2", Some(&mut txn)).await.unwrap();
+    h.run("INSERT INTO sales VALUES (9, 'later', 1)").await;
+    for (settings, name) in modes(&h) {
+        let totals = h.sorted(&settings, "SELECT * FROM totals", Some(&txn)).await;
+        assert_eq!(totals, table("south 2 15"), "{name}");
+        let large = h.sorted(&settings, "SELECT * FROM large", Some(&txn)).await;
+        assert_eq!(large, table("south 10"), "{name}");
+    }
+    let path = h.path(&h.settings, "SELECT * FROM totals", Some(&txn)).await;
+    assert_eq!(path.path, ReadPath::Hybrid, "{}", path.reason);
+    let wait = h.with(ReadMode::Wait, PathChoice::Auto);
+    assert_eq!(h.sorted(&wait, "SELECT * FROM totals", Some(&txn)).await, table("south 2 15"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn views_that_are_filled_or_faulted_are_read_live() {
+    let mut h = shops().await;
+    h.run("INSERT INTO sales VALUES (4, 'west', 20)").await;
+    let stale = h.with(ReadMode::Stale, PathChoice::Auto);
+    let fault = ViewState::Faulted { reason: "it broke".to_owned(), key: None, at: h.cut() };
+    for (state, word) in [(fault, "it broke"), (ViewState::Filling, "filled")] {
+        h.set_state("totals", state).await;
+        let path = h.path(&h.settings, "SELECT * FROM totals", None).await;
+        assert_eq!(path.path, ReadPath::Live);
+        assert!(path.reason.contains(word), "{}", path.reason);
+        let rows = h.sorted(&h.settings, "SELECT * FROM totals", None).await;
+        assert_eq!(rows, table("north 2 30, south 1 5, west 1 20"));
+        let error = h.query(&stale, "SELECT * FROM totals", None, &[]).await.unwrap_err();
+        assert_eq!(error.mysql_code(), Some(1105));
+        assert!(error.message().contains(word), "{error}");
+        assert_eq!(h.engine.verify(&h.settings, "test", "totals").await.unwrap_err().mysql_code(), Some(1105));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn views_over_views_read_base_tables() {
+    let mut h = shops().await;
+    h.run("CREATE MATERIALIZED VIEW best AS SELECT shop, total FROM totals WHERE total > 6").await;
+    h.run("INSERT INTO sales VALUES (4, 'south', 2), (5, 'west', 1)").await;
+    for (settings, name) in modes(&h) {
+        assert_eq!(h.sorted(&settings, "SELECT * FROM best", None).await, table("north 30, south 7"), "{name}");
+        let joined = "SELECT b.shop, t.n, s.id FROM best b JOIN totals t ON b.shop = t.shop
+            JOIN sales s ON s.shop = b.shop WHERE s.amount < 10";
+        assert_eq!(h.sorted(&settings, joined, None).await, table("south 2 3, south 2 4"), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verify_finds_rows_that_differ_both_ways() {
+    let mut h = shops().await;
+    h.run("INSERT INTO sales VALUES (4, 'west', 20)").await;
+    for view in ["totals", "large"] {
+        let result = h.engine.verify(&h.settings, "test", view).await.unwrap();
+        assert!(rows_of(result).await.unwrap().is_empty(), "{view}");
+    }
+    // Somebody else writes into the view.
+    let catalog = h.engine.catalog(h.store.read_timestamp().await.unwrap()).await.unwrap();
+    let view = catalog.find("test", "large").unwrap();
+    let (start, end) = tidb::record_range(view.info.id);
+    let range = store::KeyRange::new(start, end);
+    let snapshot = store::Snapshot::newest(Arc::clone(&h.store)).await.unwrap();
+    let (key, value) = snapshot.scan(&range, 1).await.unwrap().remove(0);
+    let mut copy = key.to_vec();
+    *copy.last_mut().unwrap() ^= 0x55;
+    let start_ts = h.store.timestamp().await.unwrap();
+    let doubled = vec![store::Mutation::put(copy, value)];
+    h.store.commit_transaction(start_ts, doubled).await.map_err(types::Error::from).unwrap();
+    let result = h.engine.verify(&h.settings, "test", "large").await.unwrap();
+    assert_eq!(rows_of(result).await.unwrap(), table("extra 1 north 10"));
+    let start_ts = h.store.timestamp().await.unwrap();
+    let pairs = snapshot.scan(&range, 10).await.unwrap();
+    let gone = pairs.iter().map(|(key, _)| store::Mutation::delete(key.clone())).collect();
+    h.store.commit_transaction(start_ts, gone).await.map_err(types::Error::from).unwrap();
+    let result = h.engine.verify(&h.settings, "test", "large").await.unwrap();
+    let mut rows = rows_of(result).await.unwrap();
+    rows.sort();
+    assert_eq!(rows, table("missing 1 north 20"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_names_the_path_of_each_view() {
+    let mut h = shops().await;
+    h.run("INSERT INTO sales VALUES (4, 'west', 20)").await;
+    let query = query_of("SELECT * FROM totals t JOIN large l ON l.shop = t.shop");
+    let result = h.engine.explain(&h.settings, &query, None, &[]).await.unwrap();
+    let lines: Vec<String> = rows_of(result).await.unwrap().into_iter().flatten().collect();
+    for view in ["test.totals", "test.large"] {
+        let start = format!("ReadPath: {view}=Hybrid cut={} read=", h.cut());
+        assert!(lines.iter().any(|line| line.starts_with(&start)), "{lines:?}");
+    }
+    assert!(lines.iter().any(|line| line.contains("Join")), "{lines:?}");
+}
+
+/// Hands waits to the test, which answers them.
+struct Asked {
+    questions: mpsc::Sender<(Timestamp, oneshot::Sender<Waited>)>,
+}
+
+#[async_trait]
+impl Waiter for Asked {
+    async fn wait_cut(&self, _job: JobId, at: Timestamp) -> Result<Option<Waited>> {
+        let (answer, waited) = oneshot::channel();
+        self.questions.send((at, answer)).await.unwrap();
+        Ok(Some(waited.await.unwrap()))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wait_reads_rows_at_the_commit_and_tables_at_the_cut() {
+    let mut h = shops().await;
+    let (questions, mut asked) = mpsc::channel(1);
+    let engine = h.engine.clone().with_waiter(Arc::new(Asked { questions }));
+    let wait = h.with(ReadMode::Wait, PathChoice::Auto);
+    let query = query_of("SELECT s.id, t.total FROM sales s LEFT JOIN totals t ON s.shop = t.shop");
+    let idle = engine.select(&wait, &query, None, &[]).await.unwrap();
+    assert_eq!(idle.paths[0].reason, "nothing changed since the cut");
+    h.run("INSERT INTO sales VALUES (4, 'west', 20)").await;
+    let work = async {
+        let (at, answer) = asked.recv().await.unwrap();
+        h.run("INSERT INTO sales VALUES (5, 'west', 1)").await;
+        let commit = h.epoch().await;
+        assert!(h.cut() >= at);
+        h.run("INSERT INTO sales VALUES (6, 'west', 7)").await;
+        answer.send(Waited::Epoch { cut: h.cut(), commit }).unwrap();
+    };
+    let (result, ()) = tokio::join!(engine.select(&wait, &query, None, &[]), work);
+    let result = result.unwrap();
+    assert_eq!((result.read_ts, result.paths[0].cut, result.paths[0].path), (h.cut(), h.cut(), ReadPath::Fresh));
+    let mut rows = rows_of(result).await.unwrap();
+    rows.sort();
+    assert_eq!(rows, table("1 30, 2 30, 3 5, 4 21, 5 21"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_that_faults_during_a_wait_is_read_live_at_the_cut() {
+    let mut h = shops().await;
+    let (questions, mut asked) = mpsc::channel(1);
+    let engine = h.engine.clone().with_waiter(Arc::new(Asked { questions }));
+    let wait = h.with(ReadMode::Wait, PathChoice::Auto);
+    let query = query_of("SELECT * FROM totals");
+    h.run("INSERT INTO sales VALUES (4, 'west', 20)").await;
+    let work = async {
+        let (_, answer) = asked.recv().await.unwrap();
+        h.epoch().await;
+        h.set_state("totals", ViewState::Faulted { reason: "x".to_owned(), key: None, at: h.cut() }).await;
+        let commit = h.store.read_timestamp().await.unwrap();
+        answer.send(Waited::Epoch { cut: h.cut(), commit }).unwrap();
+    };
+    let (result, ()) = tokio::join!(engine.select(&wait, &query, None, &[]), work);
+    let result = result.unwrap();
+    assert_eq!((result.read_ts, result.paths[0].path), (h.cut(), ReadPath::Live));
+    let mut rows = rows_of(result).await.unwrap();
+    rows.sort();
+    assert_eq!(rows, table("north 2 30, south 1 5, west 1 20"));
+}
+
+fn query_of(text: &str) -> sql::ast::Query {
+    let parsed = sql::parse(text, &sql::Settings::default()).unwrap().remove(0);
+    let sql::Statement::Query(query) = parsed.statement else { panic!("no query: {text}") };
+    query.query
+}
