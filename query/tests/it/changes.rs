@@ -14,7 +14,8 @@ async fn with_table(columns: &str) -> Harness {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_inserted_updated_and_deleted() {
     let mut h = with_table("id INT PRIMARY KEY, a INT NOT NULL DEFAULT 7, b VARCHAR(10)").await;
-    let results = h.run("INSERT INTO t VALUES (1, 10, 'x'), (2, 20, NULL); INSERT INTO t (id) VALUES (3)").await;
+    let results =
+        h.run("INSERT INTO t VALUES (1, 10, 'x'), (2, 20, NULL); INSERT INTO t (id) VALUES (3)").await;
     assert_eq!((results[0].affected_rows, results[1].affected_rows), (2, 1));
     assert_eq!(results[0].info, "Records: 2  Duplicates: 0  Warnings: 0");
     assert_eq!(h.rows("SELECT * FROM t ORDER BY id").await, table("1 10 x, 2 20 NULL, 3 7 NULL"));
@@ -170,7 +171,8 @@ async fn tables_without_a_key_keep_duplicates_apart() {
 async fn replace_and_ignore_count_as_in_mysql() {
     let mut h = with_table("id INT PRIMARY KEY, a INT").await;
     h.run("INSERT INTO t VALUES (1, 1)").await;
-    let results = h.run("REPLACE INTO t VALUES (1, 2), (2, 2); INSERT IGNORE INTO t VALUES (2, 9), (3, 3)").await;
+    let results =
+        h.run("REPLACE INTO t VALUES (1, 2), (2, 2); INSERT IGNORE INTO t VALUES (2, 9), (3, 3)").await;
     assert_eq!((results[0].affected_rows, results[1].affected_rows), (3, 1));
     assert_eq!(h.rows("SELECT * FROM t ORDER BY id").await, table("1 2, 2 2, 3 3"));
 }
@@ -181,7 +183,8 @@ async fn values_may_be_expressions_defaults_and_subqueries() {
     h.run("INSERT INTO t VALUES (1 + 1, DEFAULT, concat('a', 'b')), (3, -(2 * 3), 1.50)").await;
     h.run("INSERT INTO t (id, a) VALUES ((SELECT max(id) FROM t) + 1, (SELECT count(*) FROM t))").await;
     assert_eq!(h.rows("SELECT * FROM t ORDER BY id").await, table("2 5 ab, 3 -6 1.50, 4 2 NULL"));
-    h.run("UPDATE t SET a = (SELECT min(id) FROM t), b = DEFAULT WHERE id IN (SELECT id FROM t WHERE a < 3)").await;
+    h.run("UPDATE t SET a = (SELECT min(id) FROM t), b = DEFAULT WHERE id IN (SELECT id FROM t WHERE a < 3)")
+        .await;
     assert_eq!(h.rows("SELECT * FROM t ORDER BY id").await, table("2 5 ab, 3 2 NULL, 4 2 NULL"));
 }
 
@@ -190,7 +193,8 @@ async fn keys_compare_by_their_collation() {
     let mut h = with_table("k VARCHAR(10) PRIMARY KEY, c CHAR(5), n BINARY(3)").await;
     h.run("INSERT INTO t VALUES ('a ', 'x ', 'z')").await;
     assert_eq!(h.code("INSERT INTO t VALUES ('a', '', '')").await, 1062);
-    for text in ["SELECT length(k) FROM t WHERE k = 'a'", "SELECT length(k) FROM t WHERE 'a  ' = k AND 1 = 1"] {
+    for text in ["SELECT length(k) FROM t WHERE k = 'a'", "SELECT length(k) FROM t WHERE 'a  ' = k AND 1 = 1"]
+    {
         assert_eq!(h.rows(text).await, table("2"), "{text}");
     }
     assert_eq!(h.rows("SELECT length(c), length(n) FROM t WHERE k = 'a'").await, table("1 3"));
@@ -203,8 +207,7 @@ async fn keys_compare_by_their_collation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn parameters_take_their_places() {
     let h = with_table("id INT PRIMARY KEY, a VARCHAR(10), b DOUBLE").await;
-    let values =
-        [Parameter::Int(-1), Parameter::Text("it's".to_owned()), Parameter::Double(0.5)];
+    let values = [Parameter::Int(-1), Parameter::Text("it's".to_owned()), Parameter::Double(0.5)];
     h.change_with("INSERT INTO t VALUES (?, ?, ?)", None, &values).await.unwrap();
     let by_key = h.query(&h.settings, "SELECT a, b FROM t WHERE id = ?", None, &values[..1]).await.unwrap();
     assert_eq!(crate::harness::rows_of(by_key).await.unwrap(), table("it's 0.5"));

@@ -14,7 +14,10 @@ use crate::harness::Harness;
 const VIEWS: &[(&str, &str)] = &[
     ("filtered", "SELECT id, g, a FROM t WHERE a > 2"),
     ("projected", "SELECT g, a + 1 AS b, s FROM t"),
-    ("grouped", "SELECT g, count(*) AS n, count(a) AS na, sum(a) AS s, min(a) AS lo, max(a) AS hi FROM t GROUP BY g"),
+    (
+        "grouped",
+        "SELECT g, count(*) AS n, count(a) AS na, sum(a) AS s, min(a) AS lo, max(a) AS hi FROM t GROUP BY g",
+    ),
     ("texts", "SELECT s, count(*) AS n, min(g) AS g FROM t GROUP BY s"),
     ("whole", "SELECT count(*) AS n, sum(a) AS s, avg(a) AS m, count(DISTINCT g) AS d FROM t"),
     ("having", "SELECT g, sum(a) AS s FROM t GROUP BY g HAVING count(*) > 1"),
@@ -101,8 +104,10 @@ struct World {
 impl World {
     async fn new(parallelism: usize) -> World {
         let mut h = Harness::new(parallelism).await;
-        h.run("CREATE TABLE t (id INT PRIMARY KEY, g INT, a INT, s VARCHAR(5)); CREATE TABLE u (k INT, x INT)")
-            .await;
+        h.run(
+            "CREATE TABLE t (id INT PRIMARY KEY, g INT, a INT, s VARCHAR(5)); CREATE TABLE u (k INT, x INT)",
+        )
+        .await;
         h.run("INSERT INTO t VALUES (1, 1, 1, 'x'), (2, 1, NULL, 'x '), (3, NULL, 5, NULL)").await;
         for (name, query) in VIEWS {
             h.run(&format!("CREATE MATERIALIZED VIEW {name} AS {query}")).await;
@@ -177,8 +182,10 @@ impl World {
     /// Stored rows against the query at the cut.
     async fn stale(&self) {
         for (name, query) in VIEWS {
-            let at_cut =
-                ReadSettings { snapshot: Some(self.h.cut()), ..self.h.with(ReadMode::Live, PathChoice::Auto) };
+            let at_cut = ReadSettings {
+                snapshot: Some(self.h.cut()),
+                ..self.h.with(ReadMode::Live, PathChoice::Auto)
+            };
             let expected = self.h.sorted(&at_cut, query, None).await;
             let stale = self.h.with(ReadMode::Stale, PathChoice::Auto);
             let rows = self.h.sorted(&stale, &format!("SELECT * FROM {name}"), None).await;

@@ -44,8 +44,11 @@ async fn an_unchanged_view_is_read_from_its_rows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changed_view_is_fresh_on_every_path() {
     let mut h = shops().await;
-    h.run("DELETE FROM sales WHERE id = 3; UPDATE sales SET amount = 21 WHERE id = 2;
-        INSERT INTO sales VALUES (4, 'west', 20), (5, NULL, 10), (6, 'north', 20)").await;
+    h.run(
+        "DELETE FROM sales WHERE id = 3; UPDATE sales SET amount = 21 WHERE id = 2;
+        INSERT INTO sales VALUES (4, 'west', 20), (5, NULL, 10), (6, 'north', 20)",
+    )
+    .await;
     let path = h.path(&h.settings, "SELECT * FROM totals", None).await;
     assert_eq!(path.path, ReadPath::Hybrid, "{}", path.reason);
     for (settings, name) in modes(&h) {
@@ -73,7 +76,10 @@ async fn a_stale_read_is_the_query_at_the_cut() {
     let path = h.path(&stale, "SELECT * FROM totals", None).await;
     assert_eq!((path.path, path.cut, path.read), (ReadPath::Stale, h.cut(), h.cut()));
     h.epoch().await;
-    assert_eq!(h.sorted(&stale, "SELECT * FROM totals", None).await, table("north 2 30, south 1 5, west 1 20"));
+    assert_eq!(
+        h.sorted(&stale, "SELECT * FROM totals", None).await,
+        table("north 2 30, south 1 5, west 1 20")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,7 +117,10 @@ async fn views_that_are_filled_or_faulted_are_read_live() {
         let error = h.query(&stale, "SELECT * FROM totals", None, &[]).await.unwrap_err();
         assert_eq!(error.mysql_code(), Some(1105));
         assert!(error.message().contains(word), "{error}");
-        assert_eq!(h.engine.verify(&h.settings, "test", "totals").await.unwrap_err().mysql_code(), Some(1105));
+        assert_eq!(
+            h.engine.verify(&h.settings, "test", "totals").await.unwrap_err().mysql_code(),
+            Some(1105)
+        );
     }
 }
 
@@ -121,7 +130,11 @@ async fn views_over_views_read_base_tables() {
     h.run("CREATE MATERIALIZED VIEW best AS SELECT shop, total FROM totals WHERE total > 6").await;
     h.run("INSERT INTO sales VALUES (4, 'south', 2), (5, 'west', 1)").await;
     for (settings, name) in modes(&h) {
-        assert_eq!(h.sorted(&settings, "SELECT * FROM best", None).await, table("north 30, south 7"), "{name}");
+        assert_eq!(
+            h.sorted(&settings, "SELECT * FROM best", None).await,
+            table("north 30, south 7"),
+            "{name}"
+        );
         let joined = "SELECT b.shop, t.n, s.id FROM best b JOIN totals t ON b.shop = t.shop
             JOIN sales s ON s.shop = b.shop WHERE s.amount < 10";
         assert_eq!(h.sorted(&settings, joined, None).await, table("south 2 3, south 2 4"), "{name}");
@@ -208,7 +221,10 @@ async fn wait_reads_rows_at_the_commit_and_tables_at_the_cut() {
     };
     let (result, ()) = tokio::join!(engine.select(&wait, &query, None, &[]), work);
     let result = result.unwrap();
-    assert_eq!((result.read_ts, result.paths[0].cut, result.paths[0].path), (h.cut(), h.cut(), ReadPath::Fresh));
+    assert_eq!(
+        (result.read_ts, result.paths[0].cut, result.paths[0].path),
+        (h.cut(), h.cut(), ReadPath::Fresh)
+    );
     let mut rows = rows_of(result).await.unwrap();
     rows.sort();
     assert_eq!(rows, table("1 30, 2 30, 3 5, 4 21, 5 21"));
