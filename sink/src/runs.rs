@@ -15,8 +15,10 @@ use types::{Error, Result, RunName};
 
 use crate::lru::Lru;
 
-/// Blobs that are written in one call.
-const N_BLOBS_PER_CALL: usize = 64;
+/// About how many bytes are written in one call: well below what a store behind gRPC takes.
+const N_BYTES_PER_CALL: usize = 8 << 20;
+/// Keys of blobs that are listed and deleted in one call.
+const N_KEYS_PER_CALL: usize = 256;
 
 /// Reads and writes runs.
 pub struct RunCache {
@@ -39,13 +41,26 @@ impl RunCache {
     /// # Errors
     /// `Corrupt` if one is no run; otherwise what the store answers.
     pub async fn write_runs(&self, sealed: &[SealedRun]) -> Result<()> {
+        let mut blobs: Vec<(Key, Value)> = Vec::new();
+        let mut n_bytes = 0;
+        let mut parsed = Vec::with_capacity(sealed.len());
         for run in sealed {
-            let parsed = Run::from_bytes(run.bytes.clone())?;
-            let blobs = run_blobs(run);
-            for chunk in blobs.chunks(N_BLOBS_PER_CALL) {
-                self.store.put_blobs(chunk.to_vec()).await?;
+            parsed.push((run.name, Run::from_bytes(run.bytes.clone())?));
+            for (key, value) in run_blobs(run) {
+                n_bytes += key.len() + value.len();
+                blobs.push((key, value));
+                if n_bytes >= N_BYTES_PER_CALL {
+                    n_bytes = 0;
+                    self.store.put_blobs(std::mem::take(&mut blobs)).await?;
+                }
             }
-            self.cache().put(run.name, parsed);
+        }
+        if !blobs.is_empty() {
+            self.store.put_blobs(blobs).await?;
+        }
+        let mut cache = self.cache();
+        for (name, run) in parsed {
+            cache.put(name, run);
         }
         Ok(())
     }
@@ -73,7 +88,7 @@ impl RunCache {
             self.cache().remove(*name);
             let mut after = None;
             loop {
-                let keys = self.store.list_blobs(&run_prefix(*name), after, N_BLOBS_PER_CALL).await?;
+                let keys = self.store.list_blobs(&run_prefix(*name), after, N_KEYS_PER_CALL).await?;
                 let Some(last) = keys.last() else { break };
                 after = Some(last.clone());
                 self.store.delete_blobs(keys).await?;

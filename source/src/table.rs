@@ -64,6 +64,7 @@ impl TableSource {
         limit: usize,
     ) -> Result<RowsPage> {
         let needed = self.needed(table)?;
+        let limit = limit.max(1);
         let snapshot = Snapshot::new(Arc::clone(&self.store), at);
         let pairs = snapshot.scan(&range, limit).await?;
         let done = pairs.len() < limit;
@@ -126,7 +127,7 @@ impl Source for TableSource {
         }
         let ranges: Vec<KeyRange> = self.tables.values().map(|needed| needed.range.clone()).collect();
         let next = cursor.map(|cursor| (cursor.commit_ts, cursor.key));
-        let stored = self.store.changes(&ranges, from, to, next, limit).await?;
+        let stored = self.store.changes(&ranges, from, to, next, limit.max(1)).await?;
         let mut decoders: BTreeMap<TableId, ChangeDecoder> = BTreeMap::new();
         let mut page = ChangesPage {
             next: stored.next.map(|(commit_ts, key)| ChangeCursor { commit_ts, key }),
