@@ -8,12 +8,15 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 use types::{Error, Result};
 
+/// The values of one key with what is left of their weights: mostly an old and a new one.
+type WeightedValues = SmallVec<[(Vec<u8>, i64); 2]>;
+
 /// The rows of one epoch, netted.
 #[derive(Debug, Default)]
 pub struct Fold {
     /// Of a view with a key: encoded key -> values with their weights. Of one without: content -> one
     /// empty value with its weight. Weights of 0 are not kept.
-    pub(crate) keys: BTreeMap<Vec<u8>, SmallVec<[(Vec<u8>, i64); 2]>>,
+    pub(crate) keys: BTreeMap<Vec<u8>, WeightedValues>,
     n_bytes: u64,
 }
 

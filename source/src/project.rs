@@ -19,7 +19,7 @@ pub fn project_delta(delta: &Delta, columns: &[usize]) -> Result<Delta> {
     }
     if columns.is_empty() {
         // Rows without columns are all equal.
-        let kept = keep(n_rows, |row| opposite(row));
+        let kept = keep(n_rows, opposite);
         return kept.map_or(Ok(projected.clone()), |mask| projected.filter(&mask));
     }
     let fields = projected.batch().columns().iter().map(|array| SortField::new(array.data_type().clone()));

@@ -1,6 +1,7 @@
 //! Tables of a transactional store as a source.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use arrow::array::Int64Array;
@@ -142,10 +143,10 @@ impl Source for TableSource {
             );
             page.n_bytes += n_bytes(change);
             let table = table_of(&change.key)?;
-            if !decoders.contains_key(&table) {
-                decoders.insert(table, ChangeDecoder::new(self.needed(table)?)?);
-            }
-            let decoder = decoders.get_mut(&table).expect("it was put there just now");
+            let decoder = match decoders.entry(table) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(ChangeDecoder::new(self.needed(table)?)?),
+            };
             if let Err(row_error) = decoder.append(change) {
                 page.faults.push(fault(table, row_error));
             }

@@ -46,13 +46,13 @@ pub fn convert_column(column: &ColumnInfo, array: &ArrayRef, context: &Cast) -> 
     if *array.data_type() == DataType::Null {
         return check_column(column, &new_null_array(&target, array.len()));
     }
-    let array = plain(column, array)?;
+    let array = plain(array)?;
     let conversion = Conversion { column, context, array: &array, texts: texts_of(&array) };
     check_column(column, &conversion.run(&target)?)
 }
 
 /// The same values in one of the few types that conversions start from.
-fn plain(column: &ColumnInfo, array: &ArrayRef) -> Result<ArrayRef> {
+fn plain(array: &ArrayRef) -> Result<ArrayRef> {
     let simpler = match array.data_type() {
         DataType::LargeUtf8 | DataType::Utf8View => Some(DataType::Utf8),
         DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => Some(DataType::Binary),
@@ -67,7 +67,7 @@ fn plain(column: &ColumnInfo, array: &ArrayRef) -> Result<ArrayRef> {
         }
         DataType::Dictionary(_, values) => {
             let values = cast(array, values)?;
-            return plain(column, &values);
+            return plain(&values);
         }
         _ => None,
     };
@@ -381,8 +381,7 @@ impl<'a> Conversion<'a> {
     fn to_instant(&self, row: usize) -> Result<i64> {
         let (local, shown) = match self.scalar(row)? {
             Scalar::Instant(micros) => return Ok(micros),
-            scalar @ (Scalar::Date(_) | Scalar::Local(_)) => {
-                drop(scalar);
+            Scalar::Date(_) | Scalar::Local(_) => {
                 let local = self.to_local(row)?;
                 let shown = CivilTime::from_micros(local).map(|civil| format_time(civil, 0));
                 (local, shown.unwrap_or_default())

@@ -158,9 +158,9 @@ impl Reader<'_> {
     fn fraction(&mut self) -> Option<i64> {
         let digits = self.rest.strip_prefix('.')?;
         let n = digits.bytes().take_while(u8::is_ascii_digit).count();
-        let micros = (0..6)
-            .fold(0, |sum, at| sum * 10 + digits[..n].as_bytes().get(at).map_or(0, |d| i64::from(d - b'0')));
-        let round_up = digits[..n].as_bytes().get(6).is_some_and(|digit| *digit >= b'5');
+        let digit = |at: usize| digits.as_bytes()[..n].get(at).map(|digit| i64::from(digit - b'0'));
+        let micros = (0..6).fold(0, |sum, at| sum * 10 + digit(at).unwrap_or(0));
+        let round_up = digit(6).is_some_and(|digit| digit >= 5);
         self.rest = &digits[n..];
         Some(micros + i64::from(round_up))
     }

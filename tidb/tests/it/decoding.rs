@@ -203,7 +203,8 @@ fn changes_are_seen_in_the_read_columns_only() {
 #[test]
 fn contradicting_definitions_are_refused() {
     let good = keyed();
-    let broken: Vec<Box<dyn Fn(&mut TableInfo)>> = vec![
+    type Change = Box<dyn Fn(&mut TableInfo)>;
+    let broken: Vec<Change> = vec![
         Box::new(|table| table.primary_key = vec![9]),
         Box::new(|table| table.primary_key = vec![0, 0]),
         Box::new(|table| table.columns[0].not_null = false),

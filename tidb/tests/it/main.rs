@@ -1,5 +1,7 @@
 //! The encodings from outside: known bytes, round trips, order, garbage, and what MySQL accepts.
 
+#![allow(clippy::unwrap_used, reason = "tests panic rather than return errors")]
+
 mod arbitrary;
 mod bounds;
 mod checks;
