@@ -1,0 +1,227 @@
+//! Configuration: what a caller of the library sets, and the file that sets it for the binary.
+//!
+//! The file is TOML; a name it does not know is an error, so that a typing error never means a default.
+//! The command line wins over the file.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use runtime::RuntimeOptions;
+use serde::Deserialize;
+use types::{Error, Result};
+
+/// Where MySQL clients connect by default.
+pub const DEFAULT_LISTEN: &str = "127.0.0.1:4406";
+
+/// How an instance runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The data directory; `None` keeps everything in memory.
+    pub data_dir: Option<PathBuf>,
+    /// Opens the directory although the clock went back or acknowledged commits are missing.
+    pub force: bool,
+    /// Where MySQL clients connect; `None` for no server.
+    pub listen: Option<SocketAddr>,
+    /// Where the store (for a coordinator of its own) is offered over gRPC.
+    pub grpc_listen: Option<SocketAddr>,
+    /// Where `/metrics` and `/healthz` are served.
+    pub http_listen: Option<SocketAddr>,
+    /// A coordinator of its own, `host:port`; `None` runs it in this process.
+    pub coordinator: Option<String>,
+    /// The most MySQL connections at a time.
+    pub connections_max: usize,
+    /// The largest packet of a MySQL client.
+    pub max_allowed_packet: u32,
+    /// Users and their passwords; without any, `root` needs none from loopback and others cannot enter.
+    pub users: BTreeMap<String, String>,
+    /// How jobs run.
+    pub runtime: RuntimeOptions,
+    /// How queries run.
+    pub query: query::Options,
+}
+
+impl Config {
+    /// Everything in memory, nothing listens.
+    #[must_use]
+    pub fn in_memory() -> Config {
+        Config {
+            data_dir: None,
+            force: false,
+            listen: None,
+            grpc_listen: None,
+            http_listen: None,
+            coordinator: None,
+            connections_max: 1000,
+            max_allowed_packet: 64 << 20,
+            users: BTreeMap::new(),
+            runtime: RuntimeOptions::default(),
+            query: query::Options::default(),
+        }
+    }
+
+    /// A data directory, nothing listens.
+    #[must_use]
+    pub fn in_directory(path: impl Into<PathBuf>) -> Config {
+        Config { data_dir: Some(path.into()), ..Config::in_memory() }
+    }
+
+    /// Reads a configuration file over these settings.
+    ///
+    /// # Errors
+    /// `Invalid` if the file cannot be read, or has a name or a value that is not known.
+    pub fn with_file(mut self, path: &Path) -> Result<Config> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Error::invalid(format!("configuration {}: {error}", path.display())))?;
+        let file: File = toml::from_str(&text)
+            .map_err(|error| Error::invalid(format!("configuration {}: {error}", path.display())))?;
+        file.apply(&mut self);
+        Ok(self)
+    }
+
+    /// Checks that the settings fit together.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the setting.
+    pub fn validate(&self) -> Result<()> {
+        self.runtime.validate()?;
+        if let Some(listen) = self.listen.filter(|address| !address.ip().is_loopback()) {
+            if self.users.is_empty() {
+                return Err(Error::invalid(format!(
+                    "listening on {listen} needs authentication: configure [users], or listen on 127.0.0.1"
+                )));
+            }
+            if let Some((user, _)) = self.users.iter().find(|(_, password)| password.is_empty()) {
+                return Err(Error::invalid(format!(
+                    "listening on {listen}: user \"{user}\" has no password"
+                )));
+            }
+        }
+        if let Some(listen) = self.grpc_listen.filter(|address| !address.ip().is_loopback()) {
+            return Err(Error::invalid(format!(
+                "listening for gRPC on {listen} is refused: it has no authentication, use 127.0.0.1"
+            )));
+        }
+        if self.connections_max == 0 {
+            return Err(Error::invalid("setting connections_max must be above 0"));
+        }
+        if !(1024..=1 << 30).contains(&self.max_allowed_packet) {
+            return Err(Error::invalid("setting max_allowed_packet must be between 1024 and 1073741824"));
+        }
+        Ok(())
+    }
+}
+
+/// The file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    listen: Option<SocketAddr>,
+    grpc_listen: Option<SocketAddr>,
+    http_listen: Option<SocketAddr>,
+    coordinator: Option<String>,
+    connections_max: Option<usize>,
+    max_allowed_packet: Option<u32>,
+    users: BTreeMap<String, String>,
+    runtime: RuntimeFile,
+    query: QueryFile,
+}
+
+/// Its part `[runtime]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RuntimeFile {
+    parallelism: Option<usize>,
+    epoch_interval_ms: Option<u64>,
+    idle_interval_ms: Option<u64>,
+    memory_limit_bytes: Option<usize>,
+    rows_per_piece_max: Option<usize>,
+    history_life_time_ms: Option<u64>,
+    history_limit_ms: Option<u64>,
+    sweep_interval_ms: Option<u64>,
+}
+
+/// Its part `[query]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct QueryFile {
+    batch_rows: Option<usize>,
+    hybrid_changes_max: Option<usize>,
+    autocommit_attempts: Option<u32>,
+}
+
+fn set<T>(target: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *target = value;
+    }
+}
+
+impl File {
+    fn apply(self, config: &mut Config) {
+        set(&mut config.listen, self.listen.map(Some));
+        set(&mut config.grpc_listen, self.grpc_listen.map(Some));
+        set(&mut config.http_listen, self.http_listen.map(Some));
+        set(&mut config.coordinator, self.coordinator.map(Some));
+        set(&mut config.connections_max, self.connections_max);
+        set(&mut config.max_allowed_packet, self.max_allowed_packet);
+        config.users.extend(self.users);
+        let (from, to) = (self.runtime, &mut config.runtime);
+        // One number for both: a read fix runs the same dataflow as a job.
+        set(&mut config.query.parallelism, from.parallelism);
+        set(&mut to.parallelism, from.parallelism);
+        set(&mut to.epoch_interval_ms, from.epoch_interval_ms);
+        set(&mut to.idle_interval_ms, from.idle_interval_ms);
+        set(&mut to.memory_limit_bytes, from.memory_limit_bytes);
+        set(&mut to.rows_per_piece_max, from.rows_per_piece_max);
+        set(&mut to.history_life_time_ms, from.history_life_time_ms);
+        set(&mut to.history_limit_ms, from.history_limit_ms);
+        set(&mut to.sweep_interval_ms, from.sweep_interval_ms);
+        set(&mut config.query.batch_rows, self.query.batch_rows);
+        set(&mut config.query.hybrid_changes_max, self.query.hybrid_changes_max);
+        set(&mut config.query.autocommit_attempts, self.query.autocommit_attempts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_text(text: &str) -> Result<Config> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tidemill.toml");
+        std::fs::write(&path, text).unwrap();
+        Config::in_memory().with_file(&path)
+    }
+
+    #[test]
+    fn a_file_sets_what_it_names() {
+        let config = from_text(
+            "listen = '127.0.0.1:1'\nconnections_max = 5\n[users]\nann = 'pw'\n[runtime]\nparallelism = 7\n",
+        )
+        .unwrap();
+        assert_eq!(config.listen, Some("127.0.0.1:1".parse().unwrap()));
+        assert_eq!((config.connections_max, config.runtime.parallelism), (5, 7));
+        assert_eq!(config.query.parallelism, 7);
+        assert_eq!(config.users["ann"], "pw");
+        assert_eq!(config.runtime.epoch_interval_ms, RuntimeOptions::default().epoch_interval_ms);
+        config.validate().unwrap();
+    }
+
+    #[test]
+    fn unknown_names_and_wrong_values_are_refused() {
+        for text in ["listen = '127.0.0.1:1'", "[runtime]\nparalelism = 2", "listen = 5", "listen = 'x'"] {
+            assert!(from_text(text).unwrap_err().message().contains("tidemill.toml"), "{text}");
+        }
+        assert!(from_text("connections_max = 0").unwrap().validate().is_err());
+        assert!(from_text("[runtime]\nparallelism = 0").unwrap().validate().is_err());
+    }
+
+    #[test]
+    fn listening_to_everybody_needs_users_with_passwords() {
+        let open = "listen = '0.0.0.0:4406'\n";
+        assert!(from_text(open).unwrap().validate().is_err());
+        assert!(from_text(&format!("{open}[users]\nroot = ''")).unwrap().validate().is_err());
+        assert!(from_text(&format!("{open}[users]\nroot = 'x'")).unwrap().validate().is_ok());
+        assert!(from_text("grpc_listen = '0.0.0.0:1'").unwrap().validate().is_err());
+    }
+}

@@ -1,0 +1,21 @@
+//! The `tidemill` binary: logging, the allocator, the runtime; everything else is in the library.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+use tidemill::cli::Cli;
+use tracing_subscriber::EnvFilter;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> Result<ExitCode> {
+    coordinator::failpoints::setup_from_environment()?;
+    let cli = Cli::parse();
+    let level = if cli.is_service() { "info" } else { "error" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(Box::pin(cli.run()))
+}

@@ -1,0 +1,231 @@
+//! Which statement goes where.
+
+use futures::FutureExt;
+use query::{DmlResult, Parameter, QueryResult, ReadSettings};
+use sql::{ParsedStatement, QueryStatement, Statement, ast};
+use tokio_util::sync::CancellationToken;
+use types::{Error, Result};
+
+use super::{Session, interrupted};
+use crate::result::{Done, Outcome, Rows};
+use crate::sessions::Kill;
+
+/// Statements that look at the previous one's warnings.
+pub(super) fn keeps_warnings(statement: &Statement) -> bool {
+    matches!(statement, Statement::Show(sql::Show::Warnings | sql::Show::Errors))
+}
+
+/// Waits for work that may be given up halfway.
+async fn or_interrupted<T>(
+    interrupt: &CancellationToken,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    tokio::select! {
+        biased;
+        () = interrupt.cancelled() => Err(interrupted()),
+        result = work => result,
+    }
+}
+
+impl Session {
+    pub(super) async fn dispatch(
+        &mut self,
+        parsed: &ParsedStatement,
+        parameters: &[Parameter],
+        interrupt: &CancellationToken,
+    ) -> Result<Outcome> {
+        match &parsed.statement {
+            Statement::Query(query) => or_interrupted(interrupt, self.select(query, parameters)).await,
+            Statement::Insert(insert) => {
+                self.change(&ast::Statement::Insert((**insert).clone()), parameters, interrupt).await
+            }
+            Statement::Update(update) => {
+                self.change(&ast::Statement::Update((**update).clone()), parameters, interrupt).await
+            }
+            Statement::Delete(delete) => {
+                self.change(&ast::Statement::Delete((**delete).clone()), parameters, interrupt).await
+            }
+            Statement::Explain { analyze, statement } => {
+                or_interrupted(interrupt, self.explain(*analyze, statement, parameters)).await
+            }
+            Statement::VerifyMaterializedView { name } => {
+                let database = self.database_of(name)?;
+                let settings = self.read_settings();
+                let verify = self.instance.engine.verify(&settings, &database, &name.name);
+                let result = or_interrupted(interrupt, verify).await?;
+                self.last_read(result.read_ts);
+                Ok(Outcome::Rows(Rows::of_query(result)))
+            }
+            Statement::Show(show) => or_interrupted(interrupt, self.show(show)).await.map(Outcome::Rows),
+            Statement::Begin => {
+                self.commit().await?;
+                self.begin().await?;
+                Ok(Outcome::Done(Done::default()))
+            }
+            Statement::Commit => {
+                self.commit().await?;
+                Ok(Outcome::Done(Done::default()))
+            }
+            Statement::Rollback => {
+                self.transaction = None;
+                Ok(Outcome::Done(Done::default()))
+            }
+            Statement::Set(items) => {
+                self.set(items).await?;
+                Ok(Outcome::Done(Done::default()))
+            }
+            Statement::Use(name) => {
+                self.use_database(name).await?;
+                Ok(Outcome::Done(Done::default()))
+            }
+            Statement::Kill { connection_id, query_only } => {
+                let what = if *query_only { Kill::Query } else { Kill::Connection };
+                self.instance.sessions.kill(*connection_id, what)?;
+                Ok(Outcome::Done(Done::default()))
+            }
+            Statement::Nothing => Ok(Outcome::Done(Done::default())),
+            definition => self.define(definition, interrupt).await,
+        }
+    }
+
+    /// The statements that change definitions; each commits the open transaction first.
+    async fn define(&mut self, statement: &Statement, interrupt: &CancellationToken) -> Result<Outcome> {
+        if self.snapshot.is_some() {
+            return Err(Error::mysql(1105, "definitions cannot be changed while 'tidemill_snapshot' is set"));
+        }
+        self.commit().await?;
+        // Boxed: the futures of definitions are large and rare.
+        match statement {
+            Statement::CreateDatabase { name, if_not_exists } => {
+                self.create_database(name, *if_not_exists).boxed().await
+            }
+            Statement::DropDatabase { name, if_exists } => self.drop_database(name, *if_exists).boxed().await,
+            Statement::CreateTable(table) => self.create_table(table).boxed().await,
+            Statement::DropTable { names, if_exists, cascade } => {
+                self.drop_tables(names, *if_exists, *cascade).boxed().await
+            }
+            Statement::Truncate(name) => self.truncate(name, interrupt).boxed().await,
+            Statement::CreateMaterializedView(view) => self.create_view(view, interrupt).boxed().await,
+            Statement::DropMaterializedView { names, if_exists, cascade } => {
+                self.drop_views(names, *if_exists, *cascade).boxed().await
+            }
+            Statement::AlterMaterializedViewResume { name } => {
+                self.resume_view(name, interrupt).boxed().await
+            }
+            other => {
+                let text = format!("this version doesn't yet support '{other:?}'");
+                Err(Error::mysql(1235, text.chars().take(200).collect::<String>()))
+            }
+        }
+    }
+
+    /// Begins a transaction.
+    async fn begin(&mut self) -> Result<()> {
+        if self.snapshot.is_some() {
+            return Err(Error::mysql(1105, "a transaction cannot begin while 'tidemill_snapshot' is set"));
+        }
+        self.transaction = Some(self.instance.engine.begin().await?);
+        Ok(())
+    }
+
+    /// Without autocommit, the first statement that touches tables begins a transaction.
+    async fn begin_if_needed(&mut self) -> Result<()> {
+        if !self.autocommit() && self.transaction.is_none() && self.snapshot.is_none() {
+            self.begin().await?;
+        }
+        Ok(())
+    }
+
+    /// Commits the open transaction, if there is one. It is over in any case.
+    pub(super) async fn commit(&mut self) -> Result<()> {
+        match self.transaction.take() {
+            Some(transaction) => self.instance.engine.commit(transaction).await.map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    async fn select(&mut self, statement: &QueryStatement, parameters: &[Parameter]) -> Result<Outcome> {
+        let touches_tables =
+            ast::visit_relations(&statement.query, |_| std::ops::ControlFlow::Break(())).is_break();
+        if touches_tables {
+            self.begin_if_needed().await?;
+        }
+        let settings = self.settings_at(statement.as_of.as_ref()).await?;
+        let transaction = self.transaction.as_ref();
+        let result =
+            self.instance.engine.select(&settings, &statement.query, transaction, parameters).await?;
+        if touches_tables {
+            self.last_read(result.read_ts);
+        }
+        Ok(Outcome::Rows(Rows::of_query(result)))
+    }
+
+    /// The settings of a read, in the past if AS OF says so.
+    async fn settings_at(&mut self, as_of: Option<&ast::Expr>) -> Result<ReadSettings> {
+        let mut settings = self.read_settings();
+        if let Some(expression) = as_of {
+            if self.transaction.is_some() {
+                return Err(Error::mysql(8135, "AS OF TIMESTAMP cannot be used inside a transaction"));
+            }
+            let value = self.evaluate(expression).await?;
+            settings.snapshot = self.past(&value).await?;
+        }
+        Ok(settings)
+    }
+
+    async fn explain(
+        &mut self,
+        analyze: bool,
+        statement: &Statement,
+        parameters: &[Parameter],
+    ) -> Result<Outcome> {
+        let Statement::Query(query) = statement else {
+            return Err(Error::mysql(
+                1235,
+                "this version doesn't yet support 'EXPLAIN of other than queries'",
+            ));
+        };
+        if analyze {
+            return Err(Error::mysql(1235, "this version doesn't yet support 'EXPLAIN ANALYZE'"));
+        }
+        let settings = self.settings_at(query.as_of.as_ref()).await?;
+        let transaction = self.transaction.as_ref();
+        let result: QueryResult =
+            self.instance.engine.explain(&settings, &query.query, transaction, parameters).await?;
+        Ok(Outcome::Rows(Rows::of_query(result)))
+    }
+
+    /// INSERT, REPLACE, UPDATE, DELETE. Inside a transaction it may be given up: it undoes itself. Alone it
+    /// runs to its end, because a commit that is under way must not be reported as not done.
+    pub(super) async fn change(
+        &mut self,
+        statement: &ast::Statement,
+        parameters: &[Parameter],
+        interrupt: &CancellationToken,
+    ) -> Result<Outcome> {
+        if self.snapshot.is_some() {
+            return Err(Error::mysql(1105, "tables cannot be written while 'tidemill_snapshot' is set"));
+        }
+        self.begin_if_needed().await?;
+        let settings = self.read_settings();
+        let engine = self.instance.engine.clone();
+        let result = match &mut self.transaction {
+            Some(transaction) => {
+                let work = engine.execute(&settings, statement, Some(transaction), parameters);
+                or_interrupted(interrupt, work).await?
+            }
+            None if interrupt.is_cancelled() => return Err(interrupted()),
+            None => engine.execute(&settings, statement, None, parameters).await?,
+        };
+        Ok(Outcome::Done(self.done(result)))
+    }
+
+    fn done(&self, result: DmlResult) -> Done {
+        let affected_rows = if self.found_rows {
+            result.affected_rows.max(result.matched_rows)
+        } else {
+            result.affected_rows
+        };
+        Done { affected_rows, info: result.info }
+    }
+}

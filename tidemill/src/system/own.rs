@@ -1,0 +1,182 @@
+//! The tables of the database `tidemill`: views, jobs, epochs and operators.
+
+use std::collections::BTreeMap;
+
+use query::VirtualRequest;
+use runtime::{EpochStatus, JobKind, JobStatus, OperatorStatus, Runtime, ViewStatus};
+use types::{Error, Result, TableId};
+
+use super::{Cell, SystemTable, SystemType};
+
+use SystemType::{Double, Text, Time, Unsigned};
+
+/// What there is.
+pub(super) static TABLES: &[SystemTable] = &[
+    SystemTable {
+        database: "tidemill",
+        name: "views",
+        columns: &[
+            ("view_schema", Text),
+            ("view_name", Text),
+            ("view_id", Unsigned),
+            ("job_id", Unsigned),
+            ("state", Text),
+            ("cut_ts", Unsigned),
+            ("cut_time", Time),
+            ("commit_ts", Unsigned),
+            ("rows", Unsigned),
+            ("lag_ms", Unsigned),
+            ("progress", Double),
+            ("fill_rows", Unsigned),
+            ("reason", Text),
+        ],
+    },
+    SystemTable {
+        database: "tidemill",
+        name: "jobs",
+        columns: &[
+            ("job_id", Unsigned),
+            ("kind", Text),
+            ("state", Text),
+            ("generation", Unsigned),
+            ("epoch", Unsigned),
+            ("cut_ts", Unsigned),
+            ("cut_time", Time),
+            ("commit_ts", Unsigned),
+            ("views", Text),
+            ("waiting_for", Text),
+            ("restarts", Unsigned),
+            ("last_error", Text),
+        ],
+    },
+    SystemTable {
+        database: "tidemill",
+        name: "epochs",
+        columns: &[
+            ("job_id", Unsigned),
+            ("epoch", Unsigned),
+            ("generation", Unsigned),
+            ("cut_ts", Unsigned),
+            ("cut_time", Time),
+            ("commit_ts", Unsigned),
+            ("changes", Unsigned),
+            ("keys_written", Unsigned),
+            ("run_bytes", Unsigned),
+            ("duration_ms", Unsigned),
+        ],
+    },
+    SystemTable {
+        database: "tidemill",
+        name: "operators",
+        columns: &[
+            ("view_schema", Text),
+            ("view_name", Text),
+            ("job_id", Unsigned),
+            ("node", Unsigned),
+            ("operator", Text),
+            ("rows_in", Unsigned),
+            ("rows_out", Unsigned),
+            ("state_rows", Unsigned),
+            ("state_bytes", Unsigned),
+        ],
+    },
+];
+
+/// The rows of a table.
+pub(super) async fn rows(table: &str, runtime: &Runtime, request: &VirtualRequest) -> Result<Vec<Vec<Cell>>> {
+    // The names of views, as the catalog of the statement has them.
+    let names: BTreeMap<TableId, (String, String)> = request
+        .catalog
+        .tables
+        .iter()
+        .map(|(id, definition)| (*id, (definition.database.clone(), definition.info.name.clone())))
+        .collect();
+    Ok(match table {
+        "views" => runtime.views().await?.iter().map(view).collect(),
+        "jobs" => runtime.jobs().iter().map(|status| job(status, &names)).collect(),
+        "epochs" => runtime.epochs().iter().map(epoch).collect(),
+        "operators" => runtime.operators().iter().map(|status| operator(status, &names)).collect(),
+        other => return Err(Error::corrupt(format!("no rows are made for table tidemill.{other}"))),
+    })
+}
+
+fn view(status: &ViewStatus) -> Vec<Cell> {
+    vec![
+        Cell::text(&status.database),
+        Cell::text(&status.name),
+        Cell::Unsigned(status.view.0),
+        Cell::Unsigned(status.job.0),
+        Cell::text(status.state),
+        Cell::optional(status.cut, |cut| Cell::Unsigned(cut.0)),
+        Cell::optional(status.cut, Cell::time_of),
+        Cell::optional(status.commit_ts, |commit| Cell::Unsigned(commit.0)),
+        Cell::optional(status.n_rows, Cell::Unsigned),
+        Cell::optional(status.lag_ms, Cell::Unsigned),
+        Cell::optional(status.progress_percent, Cell::Double),
+        Cell::optional(status.fill_rows_done, Cell::Unsigned),
+        Cell::optional(status.reason.as_ref(), Cell::text),
+    ]
+}
+
+fn name_of(view: TableId, names: &BTreeMap<TableId, (String, String)>) -> (Cell, Cell) {
+    match names.get(&view) {
+        Some((database, name)) => (Cell::text(database), Cell::text(name)),
+        None => (Cell::Null, Cell::Text(format!("#{view}"))),
+    }
+}
+
+fn job(status: &JobStatus, names: &BTreeMap<TableId, (String, String)>) -> Vec<Cell> {
+    let kind = match status.kind {
+        JobKind::Continuous => "continuous",
+        JobKind::Fill => "fill",
+    };
+    let views: Vec<String> = status
+        .views
+        .iter()
+        .map(|view| names.get(view).map_or_else(|| format!("#{view}"), |(of, name)| format!("{of}.{name}")))
+        .collect();
+    vec![
+        Cell::Unsigned(status.job.0),
+        Cell::text(kind),
+        Cell::text(status.state),
+        Cell::Unsigned(status.generation.0),
+        Cell::Unsigned(status.epoch.0),
+        Cell::Unsigned(status.cut.0),
+        Cell::time_of(status.cut),
+        Cell::Unsigned(status.commit_ts.0),
+        Cell::Text(views.join(",")),
+        Cell::text(&status.waiting_for),
+        Cell::Unsigned(status.n_restarts),
+        Cell::optional(status.last_error.as_ref(), Cell::text),
+    ]
+}
+
+fn epoch(status: &EpochStatus) -> Vec<Cell> {
+    vec![
+        Cell::Unsigned(status.job.0),
+        Cell::Unsigned(status.epoch.0),
+        Cell::Unsigned(status.generation.0),
+        Cell::Unsigned(status.cut.0),
+        Cell::time_of(status.cut),
+        Cell::Unsigned(status.commit_ts.0),
+        Cell::Unsigned(status.n_changes),
+        Cell::Unsigned(status.n_keys),
+        Cell::Unsigned(status.run_bytes),
+        Cell::Unsigned(status.duration_ms),
+    ]
+}
+
+fn operator(status: &OperatorStatus, names: &BTreeMap<TableId, (String, String)>) -> Vec<Cell> {
+    let (database, name) = name_of(status.view, names);
+    vec![
+        database,
+        name,
+        Cell::Unsigned(status.job.0),
+        Cell::Unsigned(status.node as u64),
+        Cell::text(&status.operator),
+        Cell::Unsigned(status.rows_in),
+        Cell::Unsigned(status.rows_out),
+        Cell::Unsigned(status.state_rows),
+        Cell::Unsigned(status.state_bytes),
+    ]
+}

@@ -1,0 +1,247 @@
+//! Opens an instance, starts what the configuration asks for, and ends all of it in order.
+//!
+//! ```text
+//! store -> engine -> coordinator -> runtime -> gRPC, MySQL, HTTP        (shutdown: the other way round)
+//! ```
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use coordinator::{
+    Coordinator, LocalCoordinator, LocalOptions, RemoteCoordinator, RemoteOptions, RpcServer, Services,
+};
+use query::Engine;
+use runtime::{Runtime, Supervisor};
+use sink::RunCache;
+use sql::Literal;
+use store::{EmbeddedStore, Store};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use types::{Error, Result};
+
+use crate::answer::Answer;
+use crate::config::Config;
+use crate::instance::{Instance, Metrics, RuntimeWaiter};
+use crate::mysql::handshake::Users;
+use crate::session::{self, Session, Variables};
+use crate::sessions::Sessions;
+use crate::system::SystemTables;
+use crate::{http, mysql};
+
+/// How long running statements may go on after shutdown began.
+const GRACE: Duration = Duration::from_secs(5);
+/// Runs kept in memory in front of the store.
+const RUN_CACHE_BYTES: usize = 256 << 20;
+
+/// An open instance. Call [`Tidemill::shutdown`] when done; dropping it only warns.
+pub struct Tidemill {
+    instance: Arc<Instance>,
+    /// The session of [`Tidemill::execute`].
+    session: tokio::sync::Mutex<Session>,
+    local_coordinator: Option<Arc<LocalCoordinator>>,
+    rpc: Option<RpcServer>,
+    /// Tasks that outlive the jobs.
+    services: Supervisor,
+    mysql_address: Option<SocketAddr>,
+    http_address: Option<SocketAddr>,
+    is_shut_down: bool,
+}
+
+impl Drop for Tidemill {
+    fn drop(&mut self) {
+        if !self.is_shut_down {
+            tracing::warn!("an instance was dropped without shutdown; its tasks end with the process");
+        }
+    }
+}
+
+/// Binds an address, if there is one.
+async fn bind(address: Option<SocketAddr>, what: &str) -> Result<Option<(TcpListener, SocketAddr)>> {
+    let Some(address) = address else { return Ok(None) };
+    let failed = |error| Error::invalid(format!("cannot listen on {address} for {what}: {error}"));
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok(Some((listener, bound)))
+}
+
+async fn open_store(config: &Config, supervisor: &Supervisor) -> Result<Arc<dyn Store>> {
+    let Some(path) = config.data_dir.clone() else { return Ok(EmbeddedStore::memory()) };
+    let options = store::Options { force: config.force, ..store::Options::default() };
+    let store = supervisor.blocking("opening the store", move || EmbeddedStore::open(path, options)).await?;
+    Ok(store)
+}
+
+impl Tidemill {
+    /// Opens the store and starts everything.
+    ///
+    /// # Errors
+    /// `Invalid` for a setting or an address, or if another process has the directory; `Corrupt` if the
+    /// store is broken.
+    pub async fn open(config: Config) -> Result<Tidemill> {
+        Tidemill::open_announcing(config, |_| Ok::<(), Error>(())).await
+    }
+
+    /// As [`Tidemill::open`]; says where the store is offered as soon as it is, because a coordinator of
+    /// its own needs it before anything else can start.
+    ///
+    /// # Errors
+    /// As [`Tidemill::open`], or what `announce` returns.
+    pub async fn open_announcing<E: std::fmt::Display>(
+        config: Config,
+        announce: impl FnOnce(SocketAddr) -> std::result::Result<(), E>,
+    ) -> Result<Tidemill> {
+        config.validate()?;
+        // Addresses first: a taken one is the commonest mistake, and nothing has happened yet.
+        let mysql = bind(config.listen, "MySQL").await?;
+        let http = bind(config.http_listen, "HTTP").await?;
+        let services = Supervisor::new();
+        let store = open_store(&config, &services).await?;
+
+        let handle = tokio::runtime::Handle::current();
+        let runs = RunCache::new(Arc::clone(&store), handle, RUN_CACHE_BYTES);
+        let sessions = Arc::new(Sessions::default());
+        let globals = Arc::new(Mutex::new(global_variables(&config, mysql.as_ref().map(|(_, at)| *at))));
+        let started_runtime: Arc<OnceLock<Runtime>> = Arc::default();
+        let system_tables =
+            SystemTables::new(Arc::clone(&sessions), Arc::clone(&globals), Arc::clone(&started_runtime));
+        let waiter = RuntimeWaiter { runtime: Arc::clone(&started_runtime) };
+        let engine = Engine::new(Arc::clone(&store), runs, config.query.clone())
+            .with_virtual_tables(Arc::new(system_tables))
+            .with_waiter(Arc::new(waiter));
+        session::bootstrap(&store, |at| {
+            let engine = engine.clone();
+            async move { engine.catalog(at).await }
+        })
+        .await?;
+
+        let local_coordinator = config
+            .coordinator
+            .is_none()
+            .then(|| Arc::new(LocalCoordinator::new(Arc::clone(&store), LocalOptions::default())));
+        let coordinator: Arc<dyn Coordinator> = match (&config.coordinator, &local_coordinator) {
+            (Some(address), _) => Arc::new(RemoteCoordinator::new(address, RemoteOptions::default())?),
+            (None, Some(local)) => Arc::clone(local) as Arc<dyn Coordinator>,
+            (None, None) => return Err(Error::corrupt("no coordinator was made")),
+        };
+        let rpc = match config.grpc_listen {
+            Some(address) => {
+                // Workers and a coordinator elsewhere: both may be offered by the process that has the store.
+                let local = local_coordinator.clone().map(|local| local as Arc<dyn Coordinator>);
+                let services = Services { coordinator: local, store: Some(Arc::clone(&store)) };
+                let rpc = RpcServer::start(address, services).await?;
+                announce(rpc.address()).map_err(|error| Error::invalid(error.to_string()))?;
+                Some(rpc)
+            }
+            None => None,
+        };
+        let runtime =
+            Runtime::start(Arc::clone(&store), coordinator, config.runtime.clone(), Supervisor::new())
+                .await?;
+        started_runtime.get_or_init(|| runtime.clone());
+
+        let instance = Arc::new(Instance {
+            users: Users::new(config.users.clone()),
+            config,
+            store,
+            engine,
+            runtime,
+            sessions,
+            globals,
+            metrics: Metrics::default(),
+            supervisor: Supervisor::new(),
+            started: Instant::now(),
+        });
+        let session = Session::of_process(&instance)?;
+        let mysql_address = mysql.as_ref().map(|(_, address)| *address);
+        let http_address = http.as_ref().map(|(_, address)| *address);
+        if let Some((listener, _)) = mysql {
+            instance.supervisor.spawn("mysql listener", mysql::serve(listener, Arc::clone(&instance)));
+        }
+        if let Some((listener, _)) = http {
+            services.spawn("http", http::serve(listener, Arc::clone(&instance), services.token()));
+        }
+        Ok(Tidemill {
+            instance,
+            session: tokio::sync::Mutex::new(session),
+            local_coordinator,
+            services,
+            mysql_address,
+            rpc,
+            http_address,
+            is_shut_down: false,
+        })
+    }
+
+    /// Where MySQL clients connect, also if the configured port was 0.
+    #[must_use]
+    pub fn mysql_address(&self) -> Option<SocketAddr> {
+        self.mysql_address
+    }
+
+    /// Where the store is offered over gRPC.
+    #[must_use]
+    pub fn grpc_address(&self) -> Option<SocketAddr> {
+        self.rpc.as_ref().map(RpcServer::address)
+    }
+
+    /// Where HTTP is served.
+    #[must_use]
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
+    }
+
+    /// Opens a session of its own, in the database `test`.
+    ///
+    /// # Errors
+    /// `Closed` after shutdown began.
+    pub fn session(&self) -> Result<Session> {
+        Session::of_process(&self.instance)
+    }
+
+    /// Runs statements, separated by semicolons, in the instance's own session; the answer is the last one's.
+    ///
+    /// # Errors
+    /// The first statement's error.
+    pub async fn execute(&self, sql: &str) -> Result<Answer> {
+        self.session.lock().await.execute(sql).await
+    }
+
+    /// Ends everything in order and returns when all tasks have ended: clients first, then jobs (each
+    /// finishes or gives up its epoch), then the coordinator, gRPC and HTTP, then the store.
+    ///
+    /// # Errors
+    /// If the store could not be closed in order; it is closed all the same.
+    pub async fn shutdown(mut self) -> Result<()> {
+        self.is_shut_down = true;
+        self.instance.stopping().cancel();
+        let deadline = Instant::now() + GRACE;
+        while self.instance.sessions.n_running() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.instance.sessions.kill_all();
+        self.instance.supervisor.shutdown().await;
+        self.instance.runtime.shutdown().await;
+        if let Some(coordinator) = &self.local_coordinator {
+            coordinator.shutdown().await;
+        }
+        if let Some(rpc) = &self.rpc {
+            // After the jobs: their coordinator may be another process, which needs the store.
+            rpc.shutdown().await;
+        }
+        self.services.shutdown().await;
+        self.instance.store.close().await
+    }
+}
+
+/// What sessions begin with.
+fn global_variables(config: &Config, mysql: Option<SocketAddr>) -> Variables {
+    let mut variables = Variables::default();
+    let connections = i64::try_from(config.connections_max).unwrap_or(i64::MAX);
+    variables.put("max_connections", Literal::Int(connections));
+    variables.put("max_allowed_packet", Literal::Int(i64::from(config.max_allowed_packet)));
+    if let Some(address) = mysql {
+        variables.put("port", Literal::Int(i64::from(address.port())));
+    }
+    variables
+}
