@@ -12,6 +12,8 @@ mod transaction;
 
 #[cfg(feature = "test-util")]
 pub mod conformance;
+#[cfg(feature = "test-util")]
+pub mod testing;
 
 mod embedded;
 pub mod engine;

@@ -16,6 +16,7 @@ use super::core::{CommitRecord, Core, META_BOUND, META_COMMIT, WINDOW_MS};
 use super::directory::Directory;
 use super::format::seal_number;
 use crate::engine::{Batch, Durability, Engine, Space};
+use crate::traits::Key;
 
 /// The most jobs that wait; more wait in their callers.
 const QUEUE_JOBS_MAX: usize = 1024;
@@ -44,6 +45,8 @@ pub(crate) struct Group {
     bound_ms: Option<u64>,
     newest: Timestamp,
     transactions: u64,
+    /// Locks that go when the group is over.
+    pub released: Vec<(Key, Timestamp)>,
     effects: Vec<Effect>,
     answers: Vec<Answer>,
 }
@@ -58,6 +61,7 @@ impl Group {
             bound_ms: None,
             newest: Timestamp::ZERO,
             transactions: 0,
+            released: Vec::new(),
             effects: Vec::new(),
             answers: Vec::new(),
         }
@@ -143,7 +147,7 @@ impl Committer {
     }
 
     fn finish(&mut self, mut group: Group) {
-        let changed = !group.batch.is_empty() || !group.effects.is_empty();
+        let changed = !group.batch.is_empty() || !group.effects.is_empty() || !group.released.is_empty();
         let written = if group.batch.is_empty() { Ok(()) } else { self.write(&mut group) };
         let result = match written {
             // A later group of the same drain may not answer well either.
@@ -158,7 +162,12 @@ impl Committer {
                 self.core.oracle.raise_bound(bound_ms);
             }
             if changed {
-                self.core.locks_mut().clear_busy();
+                let mut table = self.core.locks_mut();
+                for (key, start_ts) in group.released.drain(..) {
+                    table.remove(&key, start_ts);
+                }
+                table.clear_busy();
+                drop(table);
                 self.core.note_commits(group.newest, group.transactions, group.synced);
                 // Commits at named timestamps are below what comes later, too.
                 self.core.oracle.observe(group.newest);

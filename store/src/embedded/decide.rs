@@ -83,7 +83,7 @@ impl Group {
         if matches!(lock.value, LockValue::Stored) {
             self.batch.delete(Space::Locks, key.clone());
         }
-        self.then(move |core| core.locks_mut().remove(&key, start_ts));
+        self.released.push((key, start_ts));
     }
 
     /// Whether the group already changes a transaction or one of these keys.
@@ -92,12 +92,9 @@ impl Group {
         table.is_busy_transaction(start_ts) || keys.iter().any(|key| table.is_busy(key))
     }
 
-    fn mark(&self, start_ts: Timestamp, commit_ts: Timestamp, keys: &[Key]) {
-        let mut table = self.core.locks_mut();
-        table.mark_busy_transaction(start_ts);
-        for key in keys {
-            table.mark_busy(key.clone(), Writer { start_ts, commit_ts });
-        }
+    /// Marks a transaction as changing, and with it the keys that it has locked.
+    fn mark(&self, start_ts: Timestamp) {
+        self.core.locks_mut().mark_busy_transaction(start_ts);
     }
 
     fn own_lock(&self, key: &[u8], start_ts: Timestamp) -> Option<Lock> {
@@ -223,11 +220,10 @@ fn finish_commit(
         group.write_record(&lock.info.key, Record { kind: RecordKind::Lock, start_ts, commit_ts })?;
     }
     group.write_versions(start_ts, commit_ts, kind, changes);
-    let keys: Vec<Key> = locks.iter().map(|lock| lock.info.key.clone()).collect();
     for lock in &locks {
         group.unlock(lock);
     }
-    group.mark(start_ts, commit_ts, &keys);
+    group.mark(start_ts);
     group.must_sync();
     group.note_commit(commit_ts);
     Ok(())
@@ -278,8 +274,12 @@ fn write_rollbacks(
             group.unlock(lock);
         }
     }
-    let keys: Vec<Key> = undone.iter().map(|(key, _)| (*key).clone()).collect();
-    group.mark(start_ts, start_ts, &keys);
+    group.mark(start_ts);
+    let mut table = group.core.locks_mut();
+    for (key, _) in undone {
+        table.mark_busy(key.clone(), Writer { start_ts, commit_ts: start_ts });
+    }
+    drop(table);
     group.must_sync();
     Ok(())
 }
@@ -349,7 +349,7 @@ fn change_lock(group: &mut Group, lock: &Lock, info: LockInfo) -> KvResult<()> {
         let value = StoredLock::decode(&info.key, &bytes)?.value;
         let stored = StoredLock { info: info.clone(), value };
         group.batch.put(Space::Locks, info.key.clone(), stored.encode());
-        group.mark(info.start_ts, Timestamp::ZERO, std::slice::from_ref(&info.key));
+        group.mark(info.start_ts);
         group.must_sync();
     }
     if let Some(lock) = group.core.locks_mut().get_mut(&info.key) {

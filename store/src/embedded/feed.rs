@@ -91,6 +91,7 @@ impl Inner {
     }
 
     pub(crate) fn subscribe(self: &Arc<Self>, ranges: &[KeyRange], from: Timestamp) -> Result<FeedStream> {
+        self.core.check_open()?;
         self.core.check_history(from)?;
         let feed = Feed {
             inner: Arc::downgrade(self),

@@ -128,8 +128,11 @@ impl LockTable {
         self.busy.get(key).copied()
     }
 
+    /// Whether the group under way writes a key, as itself or through its lock.
     pub(crate) fn is_busy(&self, key: &[u8]) -> bool {
+        let changing = |lock: &Lock| self.busy_transactions.contains(&lock.info.start_ts);
         self.busy.contains_key(key)
+            || (!self.busy_transactions.is_empty() && self.locks.get(key).is_some_and(changing))
     }
 
     pub(crate) fn is_busy_transaction(&self, start_ts: Timestamp) -> bool {

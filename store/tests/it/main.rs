@@ -1,4 +1,16 @@
-//! Tests of the embedded store on both engines.
+//! Tests of the embedded store on its engines: the conformance suite, a model, crashes, broken files.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::clone_on_ref_ptr,
+    clippy::missing_panics_doc,
+    reason = "tests panic rather than return errors"
+)]
 
 mod basics;
+mod broken_files;
+mod crash;
+mod isolation;
+mod kill;
+mod model;
 mod suite;

@@ -1,0 +1,234 @@
+//! Broken bytes, cut files, a strange format, a second owner: a clear error or a full recovery, never a
+//! wrong or a short answer.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use store::engine::{DiskEngine, DiskOptions, Space};
+use store::{EmbeddedStore, Key, KeyRange, Options, Snapshot, Store, Transaction};
+use types::ErrorKind;
+
+fn small() -> DiskOptions {
+    DiskOptions { memtable_bytes: 64 << 10, cache_bytes: 1 << 20, ..DiskOptions::default() }
+}
+
+fn options() -> Options {
+    Options { disk: small(), ..Options::default() }
+}
+
+/// Writes some versions, part of them in tables, part in the journal only; returns what must be there.
+async fn filled(directory: &Path) -> BTreeMap<Key, Vec<u8>> {
+    let store = EmbeddedStore::open(directory, options()).unwrap();
+    let mut data = BTreeMap::new();
+    for round in 0..30u32 {
+        let mut transaction = Transaction::begin(store.clone()).await.unwrap();
+        for row in 0..40u32 {
+            let key = Key::from(format!("row/{:04}", (round * 23 + row * 7) % 600));
+            let value = format!("{round} {row} ").repeat(12).into_bytes();
+            transaction.put(key.clone(), value.clone());
+            data.insert(key, value);
+        }
+        transaction.commit().await.unwrap();
+        store
+            .put_blobs(vec![(Key::from(format!("blob/{round}")), vec![round as u8; 9000].into())])
+            .await
+            .unwrap();
+    }
+    let mut transaction = Transaction::begin(store.clone()).await.unwrap();
+    transaction.put("row/last", "covers the blobs");
+    data.insert(Key::from("row/last"), b"covers the blobs".to_vec());
+    transaction.commit().await.unwrap();
+    data
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![directory.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if fs::metadata(&path).unwrap().len() > 0 && !path.ends_with("LOCK") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() { copy(&path, &target) } else { assert!(fs::copy(&path, &target).is_ok()) }
+    }
+}
+
+/// Opens what is left; every answer is right or an error. Returns what came of it.
+async fn judge(directory: &Path, data: &BTreeMap<Key, Vec<u8>>, case: &str) -> &'static str {
+    let store = match EmbeddedStore::open(directory, options()) {
+        Ok(store) => store,
+        Err(error) => {
+            assert!(!error.message().is_empty(), "{case}");
+            return "refused at open";
+        }
+    };
+    let mut outcome = "recovered in full";
+    let snapshot = Snapshot::newest(store.clone()).await.unwrap();
+    for (key, value) in data {
+        match snapshot.get(key).await {
+            Ok(found) => assert_eq!(found.as_deref(), Some(value.as_slice()), "{case}: {key:?}"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{case}: {error}");
+                outcome = "errors at reads";
+            }
+        }
+    }
+    match snapshot.scan_all(&KeyRange::prefix(b"row/")).await {
+        Ok(found) => {
+            let found: Vec<(Key, Vec<u8>)> =
+                found.into_iter().map(|(key, value)| (key, value.to_vec())).collect();
+            assert!(found.iter().map(|(key, value)| (key, value)).eq(data), "{case}: the scan differs");
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{case}: {error}");
+            outcome = "errors at reads";
+        }
+    }
+    for round in 0..30u8 {
+        match store.get_blob(format!("blob/{round}").as_bytes()).await {
+            Ok(blob) => {
+                assert_eq!(blob.as_deref(), Some(vec![round; 9000].as_slice()), "{case}: blob {round}")
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{case}: {error}");
+                outcome = "errors at reads";
+            }
+        }
+    }
+    outcome
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_byte_or_a_cut_file_is_never_a_wrong_answer() {
+    let seed = 20_261_130;
+    println!("seed {seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let original = tempfile::tempdir().unwrap();
+    let data = filled(original.path()).await;
+    let names: Vec<PathBuf> = files(original.path())
+        .iter()
+        .map(|path| path.strip_prefix(original.path()).unwrap().to_owned())
+        .collect();
+    assert!(names.len() > 5, "{names:?}");
+    let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
+    for case in 0..60 {
+        let copied = tempfile::tempdir().unwrap();
+        copy(original.path(), copied.path());
+        let name = &names[case % names.len()];
+        let path = copied.path().join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        // Journals are long and mostly empty at their end; break what was written.
+        let written = bytes.iter().rposition(|byte| *byte != 0).map_or(bytes.len(), |last| last + 1);
+        let at = random.random_range(0..written);
+        let what = if case % 3 == 2 {
+            bytes.truncate(at);
+            "cut"
+        } else {
+            bytes[at] ^= 1 << random.random_range(0..8);
+            "broken"
+        };
+        fs::write(&path, bytes).unwrap();
+        let text = format!("{} {what} at {at}", name.display());
+        let outcome = judge(copied.path(), &data, &text).await;
+        *outcomes.entry(outcome).or_default() += 1;
+        println!("{text}: {outcome}");
+    }
+    println!("{outcomes:?}");
+    assert!(outcomes.contains_key("refused at open") && outcomes.len() > 1, "{outcomes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_torn_tail_of_the_journal_loses_nothing_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = filled(directory.path()).await;
+    let journals: Vec<PathBuf> = files(directory.path())
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "jnl"))
+        .collect();
+    let newest = journals.last().unwrap();
+    let bytes = fs::read(newest).unwrap();
+    let written = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    // A process that died while it wrote the next batch.
+    let mut torn = bytes[..written].to_vec();
+    torn.extend_from_slice(&[1, 2, 3, 4, 5, 6, 7]);
+    fs::write(newest, torn).unwrap();
+    assert_eq!(judge(directory.path(), &data, "torn tail").await, "recovered in full");
+    // The last acknowledged batch itself.
+    let bytes = fs::read(newest).unwrap();
+    let mut cut = false;
+    for missing in [1, 20, 200] {
+        let copied = tempfile::tempdir().unwrap();
+        copy(directory.path(), copied.path());
+        let name = newest.strip_prefix(directory.path()).unwrap();
+        fs::write(copied.path().join(name), &bytes[..bytes.len().min(written) - missing]).unwrap();
+        let outcome = judge(copied.path(), &data, &format!("{missing} bytes cut")).await;
+        cut |= outcome == "refused at open";
+    }
+    assert!(cut, "a journal that ends before an acknowledged commit is refused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_owner_and_a_strange_format_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path(), options()).unwrap();
+    let error = EmbeddedStore::open(directory.path(), options()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let named = directory.path().display().to_string();
+    assert!(error.message().contains(&named) && error.message().contains("another process"), "{error}");
+    store.close().await.unwrap();
+    assert_eq!(store.timestamp().await.err().unwrap().kind(), ErrorKind::Closed);
+    {
+        use bytes::{BufMut, BytesMut};
+        let engine = DiskEngine::open(&directory.path().join("engine"), &small()).unwrap();
+        let mut body = BytesMut::new();
+        body.put_u64(99);
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&6u64.to_be_bytes());
+        hasher.update(b"format");
+        hasher.update(&body);
+        let sealed = [hasher.finalize().to_be_bytes().as_slice(), &body].concat();
+        let mut batch = store::engine::Batch::default();
+        batch.put(Space::Meta, b"format".as_slice(), sealed);
+        store::engine::Engine::commit(&engine, batch, store::engine::Durability::Synced).unwrap();
+    }
+    let error = EmbeddedStore::open(directory.path(), options()).err().unwrap();
+    assert!(error.message().contains("format 99"), "{error}");
+    fs::remove_file(directory.path().join("CURRENT")).unwrap();
+    let error = EmbeddedStore::open(directory.path(), options()).err().unwrap();
+    assert!(error.message().contains("CURRENT is missing"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_or_dropped_store_lets_its_directory_go() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..3 {
+        let store = EmbeddedStore::open(directory.path(), options()).unwrap();
+        let feed =
+            store.subscribe(vec![KeyRange::all()], store.read_timestamp().await.unwrap()).await.unwrap();
+        if round == 1 {
+            store.close().await.unwrap();
+        }
+        let weak = Arc::downgrade(&store);
+        drop(store);
+        assert!(weak.upgrade().is_none());
+        drop(feed);
+    }
+}
