@@ -1,0 +1,186 @@
+//! Runs a plan in many ways and compares with recomputation after every barrier.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use arrow::array::Int64Array;
+use arrow::datatypes::SchemaRef;
+use operators::{Dataflow, DataflowOptions, Manifest, Plan, Run, RunNamer, RunSource, Sealed};
+use types::{Delta, Epoch, Error, Generation, JobId, RunName, TableId};
+
+use crate::model::{Row, Rows, add, batch_of, recompute, rows_of};
+
+/// Runs in memory, as bytes.
+#[derive(Default)]
+pub struct MemoryRuns {
+    runs: Mutex<BTreeMap<RunName, bytes::Bytes>>,
+}
+
+impl MemoryRuns {
+    pub fn store(&self, sealed: &Sealed) {
+        for run in &sealed.runs {
+            let old = self.runs.lock().unwrap().insert(run.name, run.bytes.clone());
+            assert!(old.is_none(), "a name is never used for two contents");
+        }
+    }
+}
+
+impl RunSource for MemoryRuns {
+    fn read_run(&self, name: RunName) -> types::Result<Run> {
+        let bytes = self.runs.lock().unwrap().get(&name).cloned();
+        Run::from_bytes(bytes.ok_or_else(|| Error::corrupt(format!("no run {name:?}")))?)
+    }
+}
+
+/// One row that comes or goes.
+pub type Change = (TableId, Row, i64);
+
+/// An epoch: its changes in batches, and what happens after its barrier.
+#[derive(Clone, Debug)]
+pub struct EpochInput {
+    pub batches: Vec<Vec<Change>>,
+    pub after: After,
+}
+
+/// What happens after a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    Nothing,
+    Seal,
+    Reopen,
+}
+
+/// A plan at work, with all that a test compares it with.
+pub struct Harness {
+    pub plan: Arc<Plan>,
+    schemas: BTreeMap<TableId, SchemaRef>,
+    pub runs: Arc<MemoryRuns>,
+    pub options: DataflowOptions,
+    pub dataflow: Dataflow,
+    pub manifests: Vec<Manifest>,
+    pub tables: BTreeMap<TableId, Rows>,
+    pub view: Rows,
+    epoch: u64,
+}
+
+/// A delta of rows.
+pub fn delta_of(schema: &SchemaRef, rows: &[(Row, i64)]) -> Delta {
+    let values: Vec<Row> = rows.iter().map(|(row, _)| row.clone()).collect();
+    let weights = Int64Array::from_iter_values(rows.iter().map(|(_, weight)| *weight));
+    Delta::new(batch_of(schema, &values), weights)
+}
+
+fn push_batch(
+    dataflow: &mut Dataflow,
+    schemas: &BTreeMap<TableId, SchemaRef>,
+    batch: &[Change],
+) -> types::Result<()> {
+    for (table, schema) in schemas {
+        let rows: Vec<(Row, i64)> = batch
+            .iter()
+            .filter(|change| change.0 == *table)
+            .map(|change| (change.1.clone(), change.2))
+            .collect();
+        dataflow.push(*table, &delta_of(schema, &rows))?;
+    }
+    Ok(())
+}
+
+/// The rows of a view's delta; it must be consolidated.
+pub fn consolidated(delta: &Delta) -> Rows {
+    let mut rows = Rows::new();
+    for (row, weight) in rows_of(delta.batch()).into_iter().zip(delta.weights().values()) {
+        assert_ne!(*weight, 0, "a consolidated delta has no weight 0");
+        let old = rows.insert(row.clone(), *weight);
+        assert!(old.is_none(), "a consolidated delta has {row:?} once");
+    }
+    rows
+}
+
+impl Harness {
+    pub fn new(plan: Plan, schemas: BTreeMap<TableId, SchemaRef>, options: DataflowOptions) -> Harness {
+        let (plan, runs) = (Arc::new(plan), Arc::new(MemoryRuns::default()));
+        let source: Arc<dyn RunSource> = Arc::clone(&runs) as Arc<dyn RunSource>;
+        let dataflow = Dataflow::open(Arc::clone(&plan), vec![], source, options).unwrap();
+        let manifests = vec![Manifest::default(); dataflow.states_count()];
+        let (tables, view) = (BTreeMap::new(), Rows::new());
+        Harness { plan, schemas, runs, options, dataflow, manifests, tables, view, epoch: 0 }
+    }
+
+    pub fn open(&self) -> Dataflow {
+        let source: Arc<dyn RunSource> = Arc::clone(&self.runs) as Arc<dyn RunSource>;
+        Dataflow::open(Arc::clone(&self.plan), self.manifests.clone(), source, self.options).unwrap()
+    }
+
+    pub fn push(&mut self, batch: &[Change]) -> types::Result<()> {
+        push_batch(&mut self.dataflow, &self.schemas, batch)?;
+        for (table, row, weight) in batch {
+            add(self.tables.entry(*table).or_default(), row.clone(), *weight);
+        }
+        Ok(())
+    }
+
+    /// Ends an epoch; the view's change is added to the view.
+    pub fn barrier(&mut self) -> types::Result<Rows> {
+        let change = consolidated(&self.dataflow.barrier()?);
+        for (row, weight) in &change {
+            add(&mut self.view, row.clone(), *weight);
+        }
+        Ok(change)
+    }
+
+    pub fn seal(&mut self) {
+        self.epoch += 1;
+        let mut namer = RunNamer::new(JobId(1), Generation(1), Epoch(self.epoch), TableId(9));
+        let sealed = self.dataflow.seal(&mut namer).unwrap();
+        self.runs.store(&sealed);
+        for (state, manifest) in sealed.manifests {
+            assert_ne!(self.manifests[state as usize], manifest, "only changed manifests are handed over");
+            self.manifests[state as usize] = manifest;
+        }
+        assert_eq!(self.manifests, self.dataflow.manifests());
+    }
+
+    pub fn check(&self) {
+        let expected = recompute(&self.plan, &self.tables).expect("no scalar subquery with two rows");
+        assert_eq!(self.view, expected, "view, then recomputed; tables {:#?}", self.tables);
+    }
+
+    /// Runs an epoch and compares; it is also run twice on the last checkpoint if that is the state.
+    pub fn run(&mut self, input: &EpochInput, is_sealed_before: bool) {
+        let mut overlays = if is_sealed_before {
+            vec![self.open(), self.open(), self.dataflow.fork().unwrap()]
+        } else {
+            vec![self.dataflow.fork().unwrap()]
+        };
+        for batch in &input.batches {
+            self.push(batch).unwrap();
+        }
+        let change = self.barrier().unwrap();
+        self.check();
+        for overlay in &mut overlays {
+            // The other batch split: everything at once.
+            push_batch(overlay, &self.schemas, &input.batches.concat()).unwrap();
+            assert_eq!(consolidated(&overlay.barrier().unwrap()), change, "an overlay answers the same");
+        }
+        if input.after != After::Nothing {
+            self.seal();
+        }
+        if input.after == After::Reopen {
+            self.dataflow = self.open();
+        }
+    }
+}
+
+/// Runs a history at parallelism 1, 2 and 7, and with next to no memory.
+pub fn check_history(plan: &Plan, schemas: &BTreeMap<TableId, SchemaRef>, history: &[EpochInput]) {
+    for (parallelism, memory_bytes_max) in [(1, 1 << 30), (2, 64), (7, 1 << 30)] {
+        let options = DataflowOptions { parallelism, memory_bytes_max };
+        let mut harness = Harness::new(plan.clone(), schemas.clone(), options);
+        let mut is_sealed = true;
+        for epoch in history {
+            harness.run(epoch, is_sealed);
+            is_sealed = epoch.after != After::Nothing;
+        }
+    }
+}
