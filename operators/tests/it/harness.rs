@@ -12,12 +12,12 @@ use crate::model::{Row, Rows, add, batch_of, recompute, rows_of};
 
 /// Runs in memory, as bytes.
 #[derive(Default)]
-pub struct MemoryRuns {
+pub(crate) struct MemoryRuns {
     runs: Mutex<BTreeMap<RunName, bytes::Bytes>>,
 }
 
 impl MemoryRuns {
-    pub fn store(&self, sealed: &Sealed) {
+    pub(crate) fn store(&self, sealed: &Sealed) {
         for run in &sealed.runs {
             let old = self.runs.lock().unwrap().insert(run.name, run.bytes.clone());
             assert!(old.is_none(), "a name is never used for two contents");
@@ -33,38 +33,38 @@ impl RunSource for MemoryRuns {
 }
 
 /// One row that comes or goes.
-pub type Change = (TableId, Row, i64);
+pub(crate) type Change = (TableId, Row, i64);
 
 /// An epoch: its changes in batches, and what happens after its barrier.
 #[derive(Clone, Debug)]
-pub struct EpochInput {
-    pub batches: Vec<Vec<Change>>,
-    pub after: After,
+pub(crate) struct EpochInput {
+    pub(crate) batches: Vec<Vec<Change>>,
+    pub(crate) after: After,
 }
 
 /// What happens after a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
+pub(crate) enum After {
     Nothing,
     Seal,
     Reopen,
 }
 
 /// A plan at work, with all that a test compares it with.
-pub struct Harness {
-    pub plan: Arc<Plan>,
+pub(crate) struct Harness {
+    pub(crate) plan: Arc<Plan>,
     schemas: BTreeMap<TableId, SchemaRef>,
-    pub runs: Arc<MemoryRuns>,
-    pub options: DataflowOptions,
-    pub dataflow: Dataflow,
-    pub manifests: Vec<Manifest>,
-    pub tables: BTreeMap<TableId, Rows>,
-    pub view: Rows,
+    pub(crate) runs: Arc<MemoryRuns>,
+    pub(crate) options: DataflowOptions,
+    pub(crate) dataflow: Dataflow,
+    pub(crate) manifests: Vec<Manifest>,
+    pub(crate) tables: BTreeMap<TableId, Rows>,
+    pub(crate) view: Rows,
     epoch: u64,
 }
 
 /// A delta of rows.
-pub fn delta_of(schema: &SchemaRef, rows: &[(Row, i64)]) -> Delta {
+pub(crate) fn delta_of(schema: &SchemaRef, rows: &[(Row, i64)]) -> Delta {
     let values: Vec<Row> = rows.iter().map(|(row, _)| row.clone()).collect();
     let weights = Int64Array::from_iter_values(rows.iter().map(|(_, weight)| *weight));
     Delta::new(batch_of(schema, &values), weights)
@@ -87,7 +87,7 @@ fn push_batch(
 }
 
 /// The rows of a view's delta; it must be consolidated.
-pub fn consolidated(delta: &Delta) -> Rows {
+pub(crate) fn consolidated(delta: &Delta) -> Rows {
     let mut rows = Rows::new();
     for (row, weight) in rows_of(delta.batch()).into_iter().zip(delta.weights().values()) {
         assert_ne!(*weight, 0, "a consolidated delta has no weight 0");
@@ -98,7 +98,7 @@ pub fn consolidated(delta: &Delta) -> Rows {
 }
 
 impl Harness {
-    pub fn new(plan: Plan, schemas: BTreeMap<TableId, SchemaRef>, options: DataflowOptions) -> Harness {
+    pub(crate) fn new(plan: Plan, schemas: BTreeMap<TableId, SchemaRef>, options: DataflowOptions) -> Harness {
         let (plan, runs) = (Arc::new(plan), Arc::new(MemoryRuns::default()));
         let source: Arc<dyn RunSource> = Arc::clone(&runs) as Arc<dyn RunSource>;
         let dataflow = Dataflow::open(Arc::clone(&plan), vec![], source, options).unwrap();
@@ -107,12 +107,12 @@ impl Harness {
         Harness { plan, schemas, runs, options, dataflow, manifests, tables, view, epoch: 0 }
     }
 
-    pub fn open(&self) -> Dataflow {
+    pub(crate) fn open(&self) -> Dataflow {
         let source: Arc<dyn RunSource> = Arc::clone(&self.runs) as Arc<dyn RunSource>;
         Dataflow::open(Arc::clone(&self.plan), self.manifests.clone(), source, self.options).unwrap()
     }
 
-    pub fn push(&mut self, batch: &[Change]) -> types::Result<()> {
+    pub(crate) fn push(&mut self, batch: &[Change]) -> types::Result<()> {
         push_batch(&mut self.dataflow, &self.schemas, batch)?;
         for (table, row, weight) in batch {
             add(self.tables.entry(*table).or_default(), row.clone(), *weight);
@@ -121,7 +121,7 @@ impl Harness {
     }
 
     /// Ends an epoch; the view's change is added to the view.
-    pub fn barrier(&mut self) -> types::Result<Rows> {
+    pub(crate) fn barrier(&mut self) -> types::Result<Rows> {
         let change = consolidated(&self.dataflow.barrier()?);
         for (row, weight) in &change {
             add(&mut self.view, row.clone(), *weight);
@@ -129,7 +129,7 @@ impl Harness {
         Ok(change)
     }
 
-    pub fn seal(&mut self) {
+    pub(crate) fn seal(&mut self) {
         self.epoch += 1;
         let mut namer = RunNamer::new(JobId(1), Generation(1), Epoch(self.epoch), TableId(9));
         let sealed = self.dataflow.seal(&mut namer).unwrap();
@@ -141,13 +141,13 @@ impl Harness {
         assert_eq!(self.manifests, self.dataflow.manifests());
     }
 
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let expected = recompute(&self.plan, &self.tables).expect("no scalar subquery with two rows");
         assert_eq!(self.view, expected, "view, then recomputed; tables {:#?}", self.tables);
     }
 
     /// Runs an epoch and compares; it is also run twice on the last checkpoint if that is the state.
-    pub fn run(&mut self, input: &EpochInput, is_sealed_before: bool) {
+    pub(crate) fn run(&mut self, input: &EpochInput, is_sealed_before: bool) {
         let mut overlays = if is_sealed_before {
             vec![self.open(), self.open(), self.dataflow.fork().unwrap()]
         } else {
@@ -173,7 +173,7 @@ impl Harness {
 }
 
 /// Runs a history at parallelism 1, 2 and 7, and with next to no memory.
-pub fn check_history(plan: &Plan, schemas: &BTreeMap<TableId, SchemaRef>, history: &[EpochInput]) {
+pub(crate) fn check_history(plan: &Plan, schemas: &BTreeMap<TableId, SchemaRef>, history: &[EpochInput]) {
     for (parallelism, memory_bytes_max) in [(1, 1 << 30), (2, 64), (7, 1 << 30)] {
         let options = DataflowOptions { parallelism, memory_bytes_max };
         let mut harness = Harness::new(plan.clone(), schemas.clone(), options);

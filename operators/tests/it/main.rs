@@ -6,7 +6,12 @@
 
 #![allow(clippy::unwrap_used, reason = "tests panic rather than return errors")]
 
+mod accumulators;
+mod exact_sums;
+mod faults;
 mod harness;
 mod model;
+mod pitfalls;
 mod plans;
 mod properties;
+mod states;

@@ -16,7 +16,7 @@ use types::TableId;
 
 /// A value of a row.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub(crate) enum Value {
     Null,
     Bool(bool),
     Int(i64),
@@ -64,13 +64,13 @@ impl Ord for Value {
 }
 
 /// A row.
-pub type Row = Vec<Value>;
+pub(crate) type Row = Vec<Value>;
 
 /// Rows with their weights, none 0.
-pub type Rows = BTreeMap<Row, i64>;
+pub(crate) type Rows = BTreeMap<Row, i64>;
 
 /// Adds a row as often as its weight says.
-pub fn add(rows: &mut Rows, row: Row, weight: i64) {
+pub(crate) fn add(rows: &mut Rows, row: Row, weight: i64) {
     let entry = rows.entry(row.clone()).or_insert(0);
     *entry += weight;
     if *entry == 0 {
@@ -79,7 +79,7 @@ pub fn add(rows: &mut Rows, row: Row, weight: i64) {
 }
 
 /// The values of a batch.
-pub fn rows_of(batch: &RecordBatch) -> Vec<Row> {
+pub(crate) fn rows_of(batch: &RecordBatch) -> Vec<Row> {
     (0..batch.num_rows())
         .map(|row| batch.columns().iter().map(|column| value_of(column, row)).collect())
         .collect()
@@ -107,7 +107,7 @@ fn value_of(column: &ArrayRef, row: usize) -> Value {
 }
 
 /// A column of values.
-pub fn column_of(data_type: &DataType, values: Vec<Value>) -> ArrayRef {
+pub(crate) fn column_of(data_type: &DataType, values: Vec<Value>) -> ArrayRef {
     match data_type {
         DataType::Boolean => Arc::new(BooleanArray::from_iter(values.into_iter().map(|value| match value {
             Value::Bool(value) => Some(value),
@@ -138,7 +138,7 @@ pub fn column_of(data_type: &DataType, values: Vec<Value>) -> ArrayRef {
 }
 
 /// A batch of rows.
-pub fn batch_of(schema: &SchemaRef, rows: &[Row]) -> RecordBatch {
+pub(crate) fn batch_of(schema: &SchemaRef, rows: &[Row]) -> RecordBatch {
     let columns = schema.fields().iter().enumerate().map(|(index, field)| {
         column_of(field.data_type(), rows.iter().map(|row| row[index].clone()).collect())
     });
@@ -148,10 +148,10 @@ pub fn batch_of(schema: &SchemaRef, rows: &[Row]) -> RecordBatch {
 
 /// An expression by a function over a row, so that both sides of a test evaluate the same.
 #[derive(Clone)]
-pub struct RowExpression {
-    pub name: &'static str,
-    pub data_type: DataType,
-    pub evaluate: fn(&[Value]) -> Value,
+pub(crate) struct RowExpression {
+    pub(crate) name: &'static str,
+    pub(crate) data_type: DataType,
+    pub(crate) evaluate: fn(&[Value]) -> Value,
 }
 
 impl std::fmt::Debug for RowExpression {
@@ -184,7 +184,7 @@ fn evaluate_row(expression: &Arc<dyn Expression>, types: &[DataType], row: &Row)
 }
 
 /// Recomputes a plan from its tables; none if a scalar subquery has two rows.
-pub fn recompute(plan: &Plan, tables: &BTreeMap<TableId, Rows>) -> Option<Rows> {
+pub(crate) fn recompute(plan: &Plan, tables: &BTreeMap<TableId, Rows>) -> Option<Rows> {
     let mut outputs: Vec<Vec<Row>> = Vec::new();
     for node in &plan.nodes {
         let types = |input: usize| -> Vec<DataType> {

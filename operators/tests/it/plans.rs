@@ -9,11 +9,11 @@ use types::TableId;
 
 use crate::model::{Row, RowExpression, Value, batch_of};
 
-pub const LEFT: TableId = TableId(1);
-pub const RIGHT: TableId = TableId(2);
+pub(crate) const LEFT: TableId = TableId(1);
+pub(crate) const RIGHT: TableId = TableId(2);
 
 /// k and v BIGINT, s VARCHAR, f DOUBLE, d DECIMAL(12,2), b BOOLEAN; all nullable.
-pub fn table_schema() -> SchemaRef {
+pub(crate) fn table_schema() -> SchemaRef {
     schema(&[
         ("k", DataType::Int64),
         ("v", DataType::Int64),
@@ -24,7 +24,7 @@ pub fn table_schema() -> SchemaRef {
     ])
 }
 
-pub fn schemas() -> BTreeMap<TableId, SchemaRef> {
+pub(crate) fn schemas() -> BTreeMap<TableId, SchemaRef> {
     BTreeMap::from([(LEFT, table_schema()), (RIGHT, table_schema())])
 }
 
@@ -36,33 +36,33 @@ fn schema(fields: &[(&str, DataType)]) -> SchemaRef {
 
 /// Builds a plan node by node.
 #[derive(Default)]
-pub struct PlanBuilder {
+pub(crate) struct PlanBuilder {
     nodes: Vec<Node>,
 }
 
 impl PlanBuilder {
-    pub fn add(&mut self, operator: Operator, inputs: &[NodeId], schema: SchemaRef) -> NodeId {
+    pub(crate) fn add(&mut self, operator: Operator, inputs: &[NodeId], schema: SchemaRef) -> NodeId {
         let inputs = inputs.to_vec();
         self.nodes.push(Node { operator, inputs, schema, stream_key: None, append_only: false });
         NodeId(self.nodes.len() - 1)
     }
 
-    pub fn schema(&self, node: NodeId) -> SchemaRef {
+    pub(crate) fn schema(&self, node: NodeId) -> SchemaRef {
         Arc::clone(&self.nodes[node.0].schema)
     }
 
     /// Some columns of a table.
-    pub fn source(&mut self, table: TableId, columns: &[usize]) -> NodeId {
+    pub(crate) fn source(&mut self, table: TableId, columns: &[usize]) -> NodeId {
         let schema = Arc::new(table_schema().project(columns).unwrap());
         self.add(Operator::Source { table, columns: columns.to_vec() }, &[], schema)
     }
 
-    pub fn filter(&mut self, input: NodeId, predicate: RowExpression) -> NodeId {
+    pub(crate) fn filter(&mut self, input: NodeId, predicate: RowExpression) -> NodeId {
         let schema = self.schema(input);
         self.add(Operator::Filter { predicate: Arc::new(predicate) }, &[input], schema)
     }
 
-    pub fn project(&mut self, input: NodeId, expressions: &[RowExpression]) -> NodeId {
+    pub(crate) fn project(&mut self, input: NodeId, expressions: &[RowExpression]) -> NodeId {
         let fields: Vec<(&str, DataType)> =
             expressions.iter().map(|one| (one.name, one.data_type.clone())).collect();
         let expressions =
@@ -70,7 +70,7 @@ impl PlanBuilder {
         self.add(Operator::Project { expressions }, &[input], schema(&fields))
     }
 
-    pub fn join(
+    pub(crate) fn join(
         &mut self,
         kind: JoinKind,
         (left, left_keys): (NodeId, &[usize]),
@@ -92,7 +92,7 @@ impl PlanBuilder {
         self.add(Operator::Join { kind, left_keys, right_keys, null_equal, residual }, &[left, right], schema)
     }
 
-    pub fn aggregate(&mut self, input: NodeId, group: &[usize], calls: &[AggregateCall]) -> NodeId {
+    pub(crate) fn aggregate(&mut self, input: NodeId, group: &[usize], calls: &[AggregateCall]) -> NodeId {
         let input_schema = self.schema(input);
         let mut fields: Vec<Field> = group.iter().map(|column| input_schema.field(*column).clone()).collect();
         for call in calls {
@@ -107,20 +107,20 @@ impl PlanBuilder {
         self.add(operator, &[input], Arc::new(Schema::new(fields)))
     }
 
-    pub fn build(self) -> Plan {
+    pub(crate) fn build(self) -> Plan {
         Plan { nodes: self.nodes }
     }
 }
 
-pub fn call(function: AggregateFunction, arguments: &[usize]) -> AggregateCall {
+pub(crate) fn call(function: AggregateFunction, arguments: &[usize]) -> AggregateCall {
     AggregateCall { function, arguments: arguments.to_vec(), distinct: false, filter: None }
 }
 
-pub fn distinct(function: AggregateFunction, arguments: &[usize]) -> AggregateCall {
+pub(crate) fn distinct(function: AggregateFunction, arguments: &[usize]) -> AggregateCall {
     AggregateCall { distinct: true, ..call(function, arguments) }
 }
 
-pub fn filtered(call: AggregateCall, filter: usize) -> AggregateCall {
+pub(crate) fn filtered(call: AggregateCall, filter: usize) -> AggregateCall {
     AggregateCall { filter: Some(filter), ..call }
 }
 
@@ -129,7 +129,7 @@ fn int(value: &Value) -> Option<i64> {
 }
 
 /// The second column is positive.
-pub fn v_is_positive() -> RowExpression {
+pub(crate) fn v_is_positive() -> RowExpression {
     RowExpression {
         name: "v > 0",
         data_type: DataType::Boolean,
@@ -138,7 +138,7 @@ pub fn v_is_positive() -> RowExpression {
 }
 
 /// For joined rows of two columns each: the left v is at most the right v.
-pub fn left_v_at_most_right_v() -> RowExpression {
+pub(crate) fn left_v_at_most_right_v() -> RowExpression {
     RowExpression {
         name: "l.v <= r.v",
         data_type: DataType::Boolean,
@@ -150,7 +150,7 @@ pub fn left_v_at_most_right_v() -> RowExpression {
 }
 
 /// All join kinds over (k, v) of both tables.
-pub fn join_plan(kind: JoinKind, keys: &[usize], null_equal: bool, residual: Option<RowExpression>) -> Plan {
+pub(crate) fn join_plan(kind: JoinKind, keys: &[usize], null_equal: bool, residual: Option<RowExpression>) -> Plan {
     let mut plan = PlanBuilder::default();
     let left = plan.source(LEFT, &[0, 1]);
     let right = plan.source(RIGHT, &[0, 1]);
@@ -159,7 +159,7 @@ pub fn join_plan(kind: JoinKind, keys: &[usize], null_equal: bool, residual: Opt
 }
 
 /// Every aggregate over each type that it takes.
-pub fn all_calls() -> Vec<AggregateCall> {
+pub(crate) fn all_calls() -> Vec<AggregateCall> {
     use AggregateFunction::{Avg, Count, Max, Min, Sum};
     let mut calls = vec![call(Count, &[]), filtered(call(Count, &[]), 5), call(Count, &[1, 2])];
     for column in 1..5 {
@@ -180,7 +180,7 @@ pub fn all_calls() -> Vec<AggregateCall> {
     calls
 }
 
-pub fn aggregate_plan(group: &[usize], calls: &[AggregateCall]) -> Plan {
+pub(crate) fn aggregate_plan(group: &[usize], calls: &[AggregateCall]) -> Plan {
     let mut plan = PlanBuilder::default();
     let source = plan.source(LEFT, &[0, 1, 2, 3, 4, 5]);
     plan.aggregate(source, group, calls);
@@ -188,7 +188,7 @@ pub fn aggregate_plan(group: &[usize], calls: &[AggregateCall]) -> Plan {
 }
 
 /// Fixed rows of one column.
-pub fn values(plan: &mut PlanBuilder, rows: &[Row]) -> NodeId {
+pub(crate) fn values(plan: &mut PlanBuilder, rows: &[Row]) -> NodeId {
     let schema = schema(&[("x", DataType::Int64)]);
     plan.add(Operator::Values { rows: batch_of(&schema, rows) }, &[], schema)
 }

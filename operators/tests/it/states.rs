@@ -1,0 +1,217 @@
+//! States against maps in memory: overlays, seals, merges, re-openings; runs against damage.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use operators::{Manifest, Run, RunBuilder, RunNamer, RunSource, Sealed, State, StateKind, key_hash, keyed};
+use proptest::prelude::*;
+use types::{Epoch, ErrorKind, Generation, JobId, TableId};
+
+use crate::harness::MemoryRuns;
+
+fn open(kind: StateKind, manifest: &Manifest, runs: &Arc<MemoryRuns>) -> State {
+    State::open(kind, manifest, Arc::clone(runs) as Arc<dyn RunSource>)
+}
+
+fn key(number: u8) -> Vec<u8> {
+    // Keys of several rows share a prefix, as rows of one join key do; some have other lengths.
+    let mut key = keyed(&[number / 4]);
+    key.extend(std::iter::repeat_n(number % 4, usize::from(number % 3) + 1));
+    key
+}
+
+/// Seals and checks that the manifest is what a re-opened state needs.
+fn seal(state: &mut State, runs: &Arc<MemoryRuns>, epoch: u64) {
+    let mut namer = RunNamer::new(JobId(1), Generation(1), Epoch(epoch), TableId(1));
+    let mut sealed = Sealed::default();
+    let before = state.manifest();
+    match state.seal(&mut namer, &mut sealed.runs).unwrap() {
+        Some(manifest) => assert_eq!(manifest, state.manifest()),
+        None => assert_eq!(before, state.manifest()),
+    }
+    runs.store(&sealed);
+}
+
+proptest! {
+    #[test]
+    fn a_map_keeps_the_newest(
+        epochs in proptest::collection::vec(
+            (proptest::collection::vec((0u8..40, proptest::option::of(0usize..600)), 0..30), 0u8..3), 1..14),
+    ) {
+        let runs = Arc::new(MemoryRuns::default());
+        let mut state = open(StateKind::Map, &Manifest::default(), &runs);
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for (epoch, (changes, after)) in epochs.into_iter().enumerate() {
+            let newest: BTreeMap<Vec<u8>, Option<Vec<u8>>> = changes
+                .into_iter()
+                .map(|(number, length)| (key(number), length.map(|length| vec![number; length])))
+                .collect();
+            let mut builder = RunBuilder::new(StateKind::Map);
+            for (key, value) in newest {
+                builder.push_value(&key, value.as_deref());
+                match value {
+                    Some(value) => model.insert(key, value),
+                    None => model.remove(&key),
+                };
+            }
+            state.append(builder.finish()).unwrap();
+            if after > 0 {
+                seal(&mut state, &runs, epoch as u64);
+            }
+            if after > 1 {
+                state = open(StateKind::Map, &state.manifest(), &runs);
+            }
+            let mut keys: Vec<Vec<u8>> = (0..40).map(key).collect();
+            keys.sort();
+            let refs: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let expected: Vec<Option<&[u8]>> = keys.iter().map(|key| model.get(key).map(Vec::as_slice)).collect();
+            prop_assert_eq!(state.get_sorted(&refs).unwrap(), expected);
+            for group in 0..10u8 {
+                let prefix = keyed(&[group]);
+                let mut scan = state.scan(&prefix).unwrap();
+                let mut found = Vec::new();
+                while let Some((key, value)) = scan.next_value().unwrap() {
+                    found.push((key.to_vec(), value.to_vec()));
+                }
+                let expected: Vec<_> =
+                    model.iter().filter(|(key, _)| key.starts_with(&prefix)).map(|(k, v)| (k.clone(), v.clone())).collect();
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_multiset_adds_up(
+        epochs in proptest::collection::vec(
+            (proptest::collection::vec((0u8..40, prop_oneof![-2i64..3, Just(i64::from(i32::MAX)), Just(127), Just(-128)]), 0..30), 0u8..3), 1..14),
+    ) {
+        let runs = Arc::new(MemoryRuns::default());
+        let mut state = open(StateKind::Multiset, &Manifest::default(), &runs);
+        let mut model: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
+        for (epoch, (changes, after)) in epochs.into_iter().enumerate() {
+            let mut net: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
+            for (number, weight) in changes {
+                *net.entry(key(number)).or_default() += weight;
+                *model.entry(key(number)).or_default() += weight;
+            }
+            let mut builder = RunBuilder::new(StateKind::Multiset);
+            net.iter().filter(|(_, weight)| **weight != 0).for_each(|(key, weight)| builder.push_weight(key, *weight));
+            state.append(builder.finish()).unwrap();
+            if after > 0 {
+                seal(&mut state, &runs, epoch as u64);
+                let tiers: Vec<u32> = state.manifest().runs.iter().map(|run| run.tier).collect();
+                prop_assert!(tiers.len() < 12, "merging keeps runs few: {:?}", tiers);
+            }
+            if after > 1 {
+                state = open(StateKind::Multiset, &state.manifest(), &runs);
+            }
+            let overlay = state.clone();
+            let mut scan = overlay.scan_all().unwrap();
+            let mut found = Vec::new();
+            while let Some((key, weight)) = scan.next_weight().unwrap() {
+                found.push((key.to_vec(), weight));
+            }
+            let expected: Vec<_> =
+                model.iter().filter(|(_, weight)| **weight != 0).map(|(key, weight)| (key.clone(), *weight)).collect();
+            prop_assert_eq!(found, expected);
+            let mut keys: Vec<Vec<u8>> = (0..40).map(key).collect();
+            keys.sort();
+            let refs: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let weights: Vec<i64> = keys.iter().map(|key| model.get(key).copied().unwrap_or(0)).collect();
+            prop_assert_eq!(state.weights_sorted(&refs).unwrap(), weights);
+        }
+    }
+
+    #[test]
+    fn a_damaged_run_is_corrupt(at in any::<prop::sample::Index>(), flip in 1u8.., cut in any::<prop::sample::Index>()) {
+        let run = some_run();
+        let mut bytes = run.bytes().to_vec();
+        bytes[at.index(run.n_bytes())] ^= flip;
+        prop_assert_eq!(Run::from_bytes(bytes.into()).unwrap_err().kind(), ErrorKind::Corrupt);
+        let cut = run.bytes().slice(..cut.index(run.n_bytes()));
+        prop_assert_eq!(Run::from_bytes(cut).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}
+
+fn some_run() -> Run {
+    let mut builder = RunBuilder::new(StateKind::Multiset);
+    let mut keys: Vec<Vec<u8>> = (0..40).map(key).collect();
+    keys.sort();
+    keys.iter().for_each(|key| builder.push_weight(key, 1));
+    builder.finish()
+}
+
+#[test]
+fn golden_bytes_of_runs() {
+    let hex = |run: &Run| run.bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut builder = RunBuilder::new(StateKind::Multiset);
+    builder.push_weight(&[0, 0, 0, 1, 7], 1);
+    builder.push_weight(&[0, 0, 0, 1, 8], -1);
+    assert_eq!(hex(&builder.finish()), "GOLDEN1");
+    let mut builder = RunBuilder::new(StateKind::Map);
+    builder.push_value(&[0, 0, 0, 1], Some(b"ab"));
+    builder.push_value(&[9, 0, 0, 1], None);
+    assert_eq!(hex(&builder.finish()), "GOLDEN2");
+}
+
+#[test]
+fn every_entry_of_a_large_run_is_found_and_no_other() {
+    let mut keys: Vec<Vec<u8>> = (0u32..20_000).map(|number| keyed(&number.to_be_bytes())).collect();
+    keys.sort();
+    let mut builder = RunBuilder::new(StateKind::Multiset);
+    keys.iter().for_each(|key| builder.push_weight(key, 1));
+    let run = builder.finish();
+    for (index, key) in keys.iter().enumerate() {
+        assert_eq!(run.find(key), Some(index));
+        assert_eq!(run.prefix_range(key), index..index + 1);
+    }
+    for number in 20_000u32..40_000 {
+        let key = keyed(&number.to_be_bytes());
+        assert_eq!(run.find(&key), None);
+        assert!(run.prefix_range(&key).is_empty());
+    }
+}
+
+#[test]
+fn a_state_takes_at_most_half_more_than_its_encoded_rows() {
+    // Rows of two BIGINT: 18 encoded bytes each, as MIN keeps them for a group and its values.
+    let mut keys: Vec<Vec<u8>> = (0i64..50_000)
+        .map(|number| {
+            let encode = |number: i64| [&[1][..], &(number as u64 ^ 1 << 63).to_be_bytes()].concat();
+            let mut key = keyed(&encode(number / 5));
+            key.extend(encode(number));
+            key
+        })
+        .collect();
+    keys.sort();
+    let mut builder = RunBuilder::new(StateKind::Multiset);
+    keys.iter().for_each(|key| builder.push_weight(key, 1));
+    let run = builder.finish();
+    assert!(run.n_bytes() * 2 <= 50_000 * 18 * 3, "{} bytes", run.n_bytes());
+}
+
+#[test]
+fn runs_that_are_gone_or_wrong_are_corrupt() {
+    let runs = Arc::new(MemoryRuns::default());
+    let mut state = open(StateKind::Map, &Manifest::default(), &runs);
+    state.put(&keyed(b"a"), Some(b"1")).unwrap();
+    let mut namer = RunNamer::new(JobId(1), Generation(1), Epoch(1), TableId(1));
+    let manifest = state.seal(&mut namer, &mut Vec::new()).unwrap().unwrap();
+    let lost = open(StateKind::Map, &manifest, &runs);
+    assert_eq!(lost.get(&keyed(b"a")).unwrap_err().kind(), ErrorKind::Corrupt);
+    let json = serde_json::to_string(&manifest).unwrap();
+    assert_eq!(serde_json::from_str::<Manifest>(&json).unwrap(), manifest);
+    assert_eq!(key_hash(b"a").to_be_bytes(), keyed(b"a")[..4]);
+}
+
+#[test]
+fn unloading_reads_runs_again() {
+    let runs = Arc::new(MemoryRuns::default());
+    let mut state = open(StateKind::Map, &Manifest::default(), &runs);
+    state.put(&keyed(b"a"), Some(b"1")).unwrap();
+    seal(&mut state, &runs, 1);
+    assert!(state.memory_bytes() > 0);
+    state.unload();
+    assert_eq!(state.memory_bytes(), 0);
+    assert_eq!(state.get(&keyed(b"a")).unwrap(), Some(&b"1"[..]));
+}
