@@ -55,6 +55,9 @@ impl Run {
     ///
     /// # Errors
     /// `Corrupt` if these are not the bytes of a run.
+    ///
+    /// # Panics
+    /// Never: the checksum is cut to eight bytes.
     pub fn from_bytes(bytes: Bytes) -> Result<Run> {
         let checksum_at = bytes.len().checked_sub(CHECKSUM_BYTES).ok_or_else(|| broken("too short"))?;
         let stored = u64::from_le_bytes(bytes[checksum_at..].try_into().expect("cut to 8 bytes"));
@@ -410,6 +413,9 @@ fn directory_shape(span: u32, n_rows: usize) -> (u32, usize) {
 ///
 /// # Errors
 /// `Corrupt` if weights overflow.
+///
+/// # Panics
+/// If there is not one weight a row.
 pub fn consolidate_rows(rows: &EncodedRows, weights: &[i64]) -> Result<Run> {
     assert_eq!(rows.n_rows(), weights.len(), "one weight a row");
     let mut order: Vec<(u64, u32)> =

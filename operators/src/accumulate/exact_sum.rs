@@ -199,6 +199,9 @@ impl ExactSum {
     ///
     /// # Errors
     /// `Corrupt` if the bytes are no sum.
+    ///
+    /// # Panics
+    /// Never: limbs are cut to eight bytes.
     pub fn read(bytes: &mut &[u8]) -> Result<ExactSum> {
         let broken = || Error::corrupt("aggregate state: bad sum");
         let (flags, rest) = bytes.split_first().ok_or_else(broken)?;

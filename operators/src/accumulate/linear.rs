@@ -114,6 +114,11 @@ impl Linear {
         }
     }
 
+    /// The rows that count in a group.
+    pub(crate) fn count(&self, group: usize) -> i64 {
+        self.counts[group]
+    }
+
     /// Whether a group holds what a group of no rows does.
     pub(crate) fn is_zero(&self, group: usize) -> bool {
         self.counts[group] == 0

@@ -98,7 +98,11 @@ pub(crate) fn consolidated(delta: &Delta) -> Rows {
 }
 
 impl Harness {
-    pub(crate) fn new(plan: Plan, schemas: BTreeMap<TableId, SchemaRef>, options: DataflowOptions) -> Harness {
+    pub(crate) fn new(
+        plan: Plan,
+        schemas: BTreeMap<TableId, SchemaRef>,
+        options: DataflowOptions,
+    ) -> Harness {
         let (plan, runs) = (Arc::new(plan), Arc::new(MemoryRuns::default()));
         let source: Arc<dyn RunSource> = Arc::clone(&runs) as Arc<dyn RunSource>;
         let dataflow = Dataflow::open(Arc::clone(&plan), vec![], source, options).unwrap();

@@ -150,7 +150,12 @@ pub(crate) fn left_v_at_most_right_v() -> RowExpression {
 }
 
 /// All join kinds over (k, v) of both tables.
-pub(crate) fn join_plan(kind: JoinKind, keys: &[usize], null_equal: bool, residual: Option<RowExpression>) -> Plan {
+pub(crate) fn join_plan(
+    kind: JoinKind,
+    keys: &[usize],
+    null_equal: bool,
+    residual: Option<RowExpression>,
+) -> Plan {
     let mut plan = PlanBuilder::default();
     let left = plan.source(LEFT, &[0, 1]);
     let right = plan.source(RIGHT, &[0, 1]);

@@ -209,19 +209,13 @@ impl<'a> Groups<'a> {
 
     /// The output of the epoch and the change of the groups' state.
     pub(super) fn finish(&mut self, shape: &Shape) -> Result<(Vec<Delta>, Run)> {
+        self.check_counts(shape)?;
         let columns_after = self.columns(shape)?;
         let mut learnt = RunBuilder::new(StateKind::Map);
         let (mut gone, mut come): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
         let mut value = Vec::new();
         let is_global = shape.n_group == 0;
         for (group, key) in self.keys.iter().enumerate() {
-            if self.rows[group] < 0 {
-                return Err(Error::corrupt(format!(
-                    "more rows were taken away than there were: {} are left in group {}",
-                    self.rows[group],
-                    shape.group_text(key)
-                )));
-            }
             let is_there = is_global || self.rows[group] > 0;
             if self.rows[group] == 0 {
                 self.check_empty(shape, group)?;
@@ -265,6 +259,24 @@ impl<'a> Groups<'a> {
                 },
             }
         }
+    }
+
+    /// No group has less than no rows, or less than no values of a call.
+    fn check_counts(&self, shape: &Shape) -> Result<()> {
+        for (group, rows) in self.rows.iter().enumerate() {
+            let counts = self.calls.iter().map(|values| match values {
+                Values::Linear(linear) => linear.count(group),
+                Values::Extremes(_) => 0,
+            });
+            let least = counts.fold(*rows, i64::min);
+            if least < 0 {
+                return Err(Error::corrupt(format!(
+                    "more rows were taken away than there were: {least} are left in group {}",
+                    shape.group_text(self.keys[group])
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// A group without rows holds nothing, or its input deleted something else than it had inserted.
