@@ -10,6 +10,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use types::{Error, Result};
 
+/// The names, in the order of an epoch, then of a fill, of DDL and of sweeping.
+pub const POINTS: &[&str] = &[
+    "runtime::taken_over",
+    "runtime::loaded",
+    "runtime::absorbed",
+    "runtime::opened",
+    "runtime::sealed",
+    "runtime::runs_written",
+    "runtime::prepared",
+    "runtime::definitions_loaded",
+    "runtime::prewritten",
+    "runtime::voted",
+    "runtime::decided",
+    "runtime::committed",
+    "runtime::rolled_back",
+    "runtime::adopted",
+    "runtime::fill_loaded",
+    "runtime::fill_piece_read",
+    "runtime::fill_piece_done",
+    "runtime::fill_offered",
+    "runtime::fill_reached",
+    "runtime::ddl_before_commit",
+    "runtime::ddl_after_commit",
+    "runtime::collected",
+    "runtime::sweep_listed",
+    "runtime::sweep_before_note",
+];
+
 /// Named steps that can be made to fail.
 #[derive(Clone, Debug, Default)]
 pub struct FailPoints {

@@ -2,9 +2,11 @@
 //!
 //! Every default has its reason beside it; a value out of range is refused at start, never clamped.
 
+use std::sync::Arc;
+
 use types::{Error, Result};
 
-use crate::FailPoints;
+use crate::{FailPoints, Planner, SqlPlanner};
 
 /// How jobs run.
 #[derive(Clone, Debug)]
@@ -31,6 +33,8 @@ pub struct RuntimeOptions {
     pub restart_backoff_ms: (u64, u64),
     /// Decided epochs that are remembered for `tidemill.epochs`, a job.
     pub epochs_remembered: usize,
+    /// How a view's text becomes a plan.
+    pub planner: Arc<dyn Planner>,
     /// Where tests make steps fail.
     pub fail_points: FailPoints,
 }
@@ -49,6 +53,7 @@ impl Default for RuntimeOptions {
             adoption_wait_ms: 2_000,
             restart_backoff_ms: (50, 5_000),
             epochs_remembered: 128,
+            planner: Arc::new(SqlPlanner),
             fail_points: FailPoints::default(),
         }
     }
@@ -83,17 +88,6 @@ impl RuntimeOptions {
         }
         Ok(())
     }
-}
-
-/// How CREATE MATERIALIZED VIEW behaves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CreateViewOptions {
-    /// Fills a new definition beside an existing view and swaps when it is filled.
-    pub or_replace: bool,
-    /// Leaves an existing view alone.
-    pub if_not_exists: bool,
-    /// Returns once the definition is committed, while the fill runs.
-    pub background: bool,
 }
 
 /// How DROP behaves.

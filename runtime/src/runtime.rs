@@ -1,16 +1,33 @@
 //! The façade: starts everything, runs DDL on views, answers waits and system tables, shuts down.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coordinator::Coordinator;
-use sql::catalog::TableDefinition;
-use store::Store;
-use types::{Error, JobId, Result, TableId, Timestamp};
+use operators::RunSource;
+use sink::RunCache;
+use sql::catalog::{Catalog, CatalogCache, CatalogChange, NewView, TableDefinition, ViewState};
+use sql::{CreateMaterializedView, Settings, TableName};
+use store::{KeyRange, Mutation, Snapshot, Store};
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
+use types::records::{self, EpochRecord, MAIN_JOB};
+use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, TableId, Timestamp};
 
+use crate::adoption::Offers;
+use crate::board::{Board, Frontier};
+use crate::ddl::{commit_ddl, fill_of, job_of_name, require_view};
+use crate::records::{ViewStats, decode, view_stats_key};
+use crate::shared::Shared;
+use crate::sweep::{Ledger, Swept};
+use crate::worker::view_of;
 use crate::{
-    Checkpoint, CreateViewOptions, DropOptions, EpochStatus, JobStatus, OperatorStatus, RuntimeOptions,
-    Supervisor, ViewStatus,
+    Checkpoint, DropOptions, EpochStatus, JobStatus, OperatorStatus, Planner, RuntimeOptions, Supervisor,
+    ViewStatus, collect, director,
 };
+
+/// The longest pause of a waiter between two looks at the catalog: changes made here wake it at once.
+const LOOK_EVERY_MS: u64 = 500;
 
 /// Runs every continuous job and fill of a store.
 #[derive(Clone)]
@@ -18,37 +35,13 @@ pub struct Runtime {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    store: Arc<dyn Store>,
-    coordinator: Arc<dyn Coordinator>,
-    options: RuntimeOptions,
-    supervisor: Supervisor,
-}
-
-/// What CREATE MATERIALIZED VIEW did.
+/// The answer of wait mode: view rows are read at `commit_ts`, tables at `cut`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Created {
-    /// The view's definition is committed; it is being filled (`background`), or filled and published.
-    View(TableId),
-    /// It existed already, and `if_not_exists` was asked.
-    Exists(TableId),
-}
-
-/// The answer of wait mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
-    /// An epoch with a cut at or after T: read view rows at `commit_ts`, tables at `cut`.
-    Epoch {
-        /// S_k.
-        cut: Timestamp,
-        /// C_k, or a later timestamp at which epoch k is still the newest.
-        commit_ts: Timestamp,
-    },
-    /// Nothing of the job changed in (S_k, T]: read everything at T.
-    Idle {
-        /// S_k.
-        cut: Timestamp,
-    },
+pub struct Waited {
+    /// S_k; or the asked T itself if nothing of the job changed in (S_k, T].
+    pub cut: Timestamp,
+    /// C_k; or T.
+    pub commit_ts: Timestamp,
 }
 
 impl Runtime {
@@ -64,75 +57,248 @@ impl Runtime {
         supervisor: Supervisor,
     ) -> Result<Runtime> {
         options.validate()?;
-        store.read_timestamp().await?;
-        Ok(Runtime { shared: Arc::new(Shared { store, coordinator, options, supervisor }) })
+        create_main_job(store.as_ref()).await?;
+        let handle = tokio::runtime::Handle::current();
+        let runs = RunCache::new(Arc::clone(&store), handle, options.memory_limit_bytes);
+        let shared = Arc::new(Shared {
+            store,
+            coordinator,
+            options,
+            supervisor,
+            runs,
+            catalog: CatalogCache::new(),
+            board: Board::default(),
+            offers: Offers::default(),
+            ddl: Mutex::new(()),
+            fill_failures: std::sync::Mutex::default(),
+            catalog_changes: watch::Sender::new(0),
+        });
+        let tasks = &shared.supervisor;
+        drop(tasks.spawn("director of jobs", director::direct(Arc::clone(&shared))));
+        drop(tasks.spawn("garbage collection", collect::collect(Arc::clone(&shared))));
+        Ok(Runtime { shared })
     }
 
-    /// Creates a view: its definition, binding, hold and fill job in one transaction; then waits until it
-    /// is published, unless `background` is asked. The definition comes planned from `sql`; ids, job,
-    /// state and timestamps in it are set here (the option `job` names the job). A foreground fill that
-    /// faults drops the view and is the error.
+    /// The cache of runs, for queries over the same state.
+    #[must_use]
+    pub fn run_source(&self) -> Arc<dyn RunSource> {
+        Arc::clone(&self.shared.runs) as Arc<dyn RunSource>
+    }
+
+    /// Commits any change of the catalog, with everything in the store that belongs to it: the epoch
+    /// records of the jobs it touches, fills of new views, what the sweep must know of dropped ones. `make`
+    /// may be called several times, each time on a newer snapshot.
     ///
     /// # Errors
-    /// `Invalid` (with MySQL numbers) for names that exist, dependencies that are gone, faults of the fill.
-    pub async fn create_view(
+    /// What `make` refuses; `Conflict` if it could not be committed in time; what the store says.
+    pub async fn change_catalog(
         &self,
-        definition: TableDefinition,
-        options: CreateViewOptions,
-    ) -> Result<Created> {
-        let _ = (definition, options, &self.shared.coordinator);
-        Err(Error::unavailable("the runtime does not run yet"))
+        make: impl Fn(&Catalog, Timestamp) -> Result<CatalogChange> + Send + Sync,
+    ) -> Result<CatalogChange> {
+        commit_ddl(&self.shared, &make).await
     }
 
-    /// Drops a view and forgets its rows, state and runs once holds pass.
+    /// Creates a view: its definition, binding, hold and fill in one transaction. The option `job` names
+    /// the job that will maintain it. Returns once that is committed when `background` is asked; else when
+    /// the view is published. A foreground fill that faults drops the view and is the error.
+    ///
+    /// # Errors
+    /// `Invalid` (with MySQL numbers) for refused queries, taken names, faults of the fill.
+    pub async fn create_view(
+        &self,
+        statement: &CreateMaterializedView,
+        settings: &Settings,
+        background: bool,
+    ) -> Result<CatalogChange> {
+        let planner = &self.shared.options.planner;
+        let make = |catalog: &Catalog, now: Timestamp| {
+            make_view(planner.as_ref(), catalog, now, statement, settings)
+        };
+        let change = commit_ddl(&self.shared, &make).await?;
+        if let (false, Some(created)) = (background, &change.created) {
+            self.wait_or_drop(created).await?;
+        }
+        Ok(change)
+    }
+
+    async fn wait_or_drop(&self, created: &TableDefinition) -> Result<()> {
+        let id = created.id();
+        let Err(error) = self.wait_published(id).await else { return Ok(()) };
+        if error.kind() == ErrorKind::Invalid {
+            let drop_it = |catalog: &Catalog, _: Timestamp| match catalog.tables.get(&id) {
+                Some(known)
+                    if view_of(known)?.state != ViewState::Ready && catalog.dependents(id).is_empty() =>
+                {
+                    catalog.abandon_view(id)
+                }
+                _ => Ok(CatalogChange::default()),
+            };
+            commit_ddl(&self.shared, &drop_it).await?;
+        }
+        Err(error)
+    }
+
+    /// Drops views; their rows, state and runs go once holds pass.
     ///
     /// # Errors
     /// `Invalid` if there is no such view or others depend on it.
-    pub async fn drop_view(&self, database: &str, name: &str, options: DropOptions) -> Result<()> {
-        let _ = (database, name, options);
-        Err(Error::unavailable("the runtime does not run yet"))
+    pub async fn drop_views(
+        &self,
+        names: &[TableName],
+        default_database: Option<&str>,
+        options: DropOptions,
+    ) -> Result<CatalogChange> {
+        let make = |catalog: &Catalog, _: Timestamp| {
+            catalog.drop_views(names, default_database, options.if_exists, options.cascade)
+        };
+        commit_ddl(&self.shared, &make).await
     }
 
-    /// Drops a base table; refused while views need it, unless `cascade` drops them too.
+    /// Drops base tables; refused while views need them, unless `cascade` drops those too.
     ///
     /// # Errors
     /// `Invalid` if there is no such table or views depend on it.
-    pub async fn drop_table(&self, database: &str, name: &str, options: DropOptions) -> Result<()> {
-        let _ = (database, name, options);
-        Err(Error::unavailable("the runtime does not run yet"))
+    pub async fn drop_tables(
+        &self,
+        names: &[TableName],
+        default_database: Option<&str>,
+        options: DropOptions,
+    ) -> Result<CatalogChange> {
+        let make = |catalog: &Catalog, _: Timestamp| {
+            catalog.drop_tables(names, default_database, options.if_exists, options.cascade)
+        };
+        commit_ddl(&self.shared, &make).await
     }
 
-    /// Rebuilds a faulted view by a fill that replaces it. Returns the new view's id; waits for its
-    /// publication unless `background` is asked.
+    /// Rebuilds a faulted view by a fill that replaces it. Waits for its publication unless `background`
+    /// is asked.
     ///
     /// # Errors
-    /// `Invalid` if there is no such view or it is not faulted.
-    pub async fn resume_view(&self, database: &str, name: &str, background: bool) -> Result<TableId> {
-        let _ = (database, name, background);
-        Err(Error::unavailable("the runtime does not run yet"))
+    /// `Invalid` if there is no such view, it is not faulted, or rebuilding it faults again.
+    pub async fn resume_view(&self, database: &str, name: &str, background: bool) -> Result<CatalogChange> {
+        let planner = &self.shared.options.planner;
+        let make = |catalog: &Catalog, now: Timestamp| {
+            let definition = require_view(catalog, database, name)?;
+            let view = view_of(definition)?;
+            let settings = Settings { database: None, now, ..Settings::default() }.with_view(&view.settings);
+            let plan = planner.plan_view(catalog, &view.query, &view.columns, &settings)?;
+            catalog.resume_view(definition.id(), &plan, now)
+        };
+        let change = commit_ddl(&self.shared, &make).await?;
+        if let (false, Some(created)) = (background, &change.created) {
+            self.wait_published(created.id()).await?;
+        }
+        Ok(change)
     }
 
     /// Waits until a view is published.
     ///
     /// # Errors
-    /// `Invalid` if it faults or is dropped meanwhile.
+    /// `Invalid` if it faults or is dropped meanwhile; `Closed` at shutdown.
     pub async fn wait_published(&self, view: TableId) -> Result<()> {
-        let _ = view;
-        Err(Error::unavailable("the runtime does not run yet"))
+        let mut changes = self.shared.catalog_changes.subscribe();
+        let token = self.shared.supervisor.token();
+        loop {
+            changes.mark_unchanged();
+            let now = self.shared.store.read_timestamp().await?;
+            let catalog = self.shared.catalog.load(self.shared.store.as_ref(), now).await?;
+            match catalog.tables.get(&view).map(|definition| view_of(definition)).transpose()? {
+                None => return Err(Error::invalid(self.why_gone(view))),
+                Some(known) => match &known.state {
+                    ViewState::Ready => return Ok(()),
+                    ViewState::Faulted { reason, key, .. } => {
+                        let at = key.as_ref().map(|key| format!(" at {key}")).unwrap_or_default();
+                        return Err(Error::mysql(1105, format!("the view faulted: {reason}{at}")));
+                    }
+                    ViewState::Filling => {}
+                },
+            }
+            tokio::select! {
+                () = token.cancelled() => return Err(Error::closed("the server shuts down")),
+                changed = changes.changed() => drop(changed),
+                () = tokio::time::sleep(Duration::from_millis(LOOK_EVERY_MS)) => {}
+            }
+        }
     }
 
-    /// Wait mode: returns when the job's cut has reached T, or nothing of it changed up to T.
+    fn why_gone(&self, view: TableId) -> String {
+        let failed = self.shared.fill_failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match failed.get(&view) {
+            Some(reason) => format!("the view faulted: {reason}"),
+            None => "the view was dropped while it was being filled".to_owned(),
+        }
+    }
+
+    /// Wait mode: returns when the job's cut has reached T, or when nothing of it changed up to T. `None`
+    /// if the job does not run here.
+    ///
+    /// Cancel safe: it only waits.
     ///
     /// # Errors
     /// `Unavailable` if no epoch is decided within `timeout_ms`.
-    pub async fn wait_cut(&self, job: JobId, at: Timestamp, timeout_ms: u64) -> Result<Waited> {
-        let _ = (job, at, timeout_ms);
-        Err(Error::unavailable("the runtime does not run yet"))
+    pub async fn wait_cut(&self, job: JobId, at: Timestamp, timeout_ms: u64) -> Result<Option<Waited>> {
+        let Some(door) = self.shared.board.door(job) else { return Ok(None) };
+        let mut frontier = door.frontier.subscribe();
+        let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+        if let Some(known) = *frontier.borrow()
+            && known.cut < at
+            && self.is_idle(job, known, at).await?
+        {
+            return Ok(Some(Waited { cut: at, commit_ts: at }));
+        }
+        loop {
+            let known = *frontier.borrow_and_update();
+            if let Some(Frontier { cut, commit_ts, .. }) = known.filter(|known| known.cut >= at) {
+                return Ok(Some(Waited { cut, commit_ts }));
+            }
+            door.poke.notify_one();
+            match tokio::time::timeout_at(deadline, frontier.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Ok(None),
+                Err(_) => {
+                    return Err(Error::unavailable(format!("job {job} decided no epoch in {timeout_ms} ms")));
+                }
+            }
+        }
+    }
+
+    /// Whether nothing that the job's views read changed in (S_k, T], with epoch k visible at T.
+    async fn is_idle(&self, job: JobId, known: Frontier, at: Timestamp) -> Result<bool> {
+        if known.commit_ts > at {
+            return Ok(false);
+        }
+        let store = &self.shared.store;
+        store.wait_visible(at).await?;
+        let catalog = self.shared.catalog.load(store.as_ref(), at).await?;
+        let mut ranges = Vec::new();
+        for (_, _, view) in catalog.views().filter(|(_, _, view)| view.job == job) {
+            if view.state == ViewState::Filling {
+                // It may be published in between; the job's next epoch knows.
+                return Ok(false);
+            }
+            for table in &view.base_tables {
+                let id = i64::try_from(table.0).map_err(|_| Error::corrupt("a table's id is too large"))?;
+                let (start, end) = tidb::record_range(id);
+                ranges.push(KeyRange::new(start, end));
+            }
+        }
+        ranges.sort_by(|left, right| left.start.cmp(&right.start));
+        ranges.dedup();
+        if ranges.is_empty() {
+            return Ok(true);
+        }
+        match store.changes(&ranges, known.cut, at, None, 1).await {
+            Ok(page) => Ok(page.changes.is_empty() && page.next.is_none()),
+            Err(error) if error.kind() == ErrorKind::Invalid => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes a job commit an epoch at once.
     pub fn poke(&self, job: JobId) {
-        let _ = job;
+        if let Some(door) = self.shared.board.door(job) {
+            door.poke.notify_one();
+        }
     }
 
     /// The rows of `tidemill.views`.
@@ -140,25 +306,74 @@ impl Runtime {
     /// # Errors
     /// What the store says.
     pub async fn views(&self) -> Result<Vec<ViewStatus>> {
-        Err(Error::unavailable("the runtime does not run yet"))
+        let snapshot = Snapshot::newest(Arc::clone(&self.shared.store)).await?;
+        let catalog = self.shared.catalog.load(self.shared.store.as_ref(), snapshot.ts()).await?;
+        let mut statuses = Vec::new();
+        for (_, definition, _) in catalog.views() {
+            statuses.push(self.view_status(&snapshot, definition).await?);
+        }
+        Ok(statuses)
+    }
+
+    async fn view_status(&self, snapshot: &Snapshot, definition: &TableDefinition) -> Result<ViewStatus> {
+        let id = definition.id();
+        let view = view_of(definition)?;
+        let runner = match view.state {
+            ViewState::Filling => fill_of(definition).unwrap_or(view.job),
+            ViewState::Ready | ViewState::Faulted { .. } => view.job,
+        };
+        let known = self.shared.board.view(runner, id);
+        let known_frontier = known.as_ref().and_then(|known| known.frontier);
+        let frontier = known_frontier.filter(|_| !matches!(view.state, ViewState::Faulted { .. }));
+        let n_rows = match known.as_ref().and_then(|known| known.n_rows) {
+            Some(n_rows) => n_rows,
+            None => match snapshot.get(&view_stats_key(id)).await? {
+                Some(value) => decode::<ViewStats>("row count of a view", &value)?.n_rows,
+                None => 0,
+            },
+        };
+        let (state, reason) = match &view.state {
+            ViewState::Filling => ("filling", known.as_ref().and_then(|known| known.last_error.clone())),
+            ViewState::Ready => ("ready", None),
+            ViewState::Faulted { reason, key, at } => {
+                let key = key.as_ref().map(|key| format!(", {key}")).unwrap_or_default();
+                ("faulted", Some(format!("{reason}{key} (at {at})")))
+            }
+        };
+        let fill = known.and_then(|known| known.fill).filter(|_| view.state == ViewState::Filling);
+        Ok(ViewStatus {
+            view: id,
+            database: definition.database.clone(),
+            name: definition.info.name.clone(),
+            state,
+            job: view.job,
+            cut: frontier.map(|frontier| frontier.cut),
+            commit_ts: frontier.map(|frontier| frontier.commit_ts),
+            n_rows: Some(n_rows),
+            lag_ms: frontier
+                .map(|frontier| snapshot.ts().physical_ms().saturating_sub(frontier.cut.physical_ms())),
+            progress_percent: fill.map(|fill| fill.percent),
+            fill_rows_done: fill.map(|fill| fill.rows_done),
+            reason,
+        })
     }
 
     /// The rows of `tidemill.jobs`.
     #[must_use]
     pub fn jobs(&self) -> Vec<JobStatus> {
-        Vec::new()
+        self.shared.board.statuses()
     }
 
-    /// The rows of `tidemill.epochs`, oldest first.
+    /// The rows of `tidemill.epochs`, oldest first within a job; only the newest are remembered.
     #[must_use]
     pub fn epochs(&self) -> Vec<EpochStatus> {
-        Vec::new()
+        self.shared.board.epochs()
     }
 
     /// The rows of `tidemill.operators`.
     #[must_use]
     pub fn operators(&self) -> Vec<OperatorStatus> {
-        Vec::new()
+        self.shared.board.operators()
     }
 
     /// The checkpoint of a view of a job that a reader at T sees; `None` before its first epoch.
@@ -171,12 +386,65 @@ impl Runtime {
         view: TableId,
         at: Timestamp,
     ) -> Result<Option<Checkpoint>> {
-        crate::checkpoint_at(self.shared.store.as_ref(), job, view, at).await
+        crate::checkpoint_at(&self.shared.store, job, view, at).await
+    }
+
+    /// Collects garbage and sweeps once, beside the regular passes; for tests and operators.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn sweep_now(&self) -> Result<(usize, usize)> {
+        let Swept { run_parts, keys } = collect::pass(&self.shared, &mut Ledger::default()).await?;
+        Ok((run_parts, keys))
     }
 
     /// Stops every task and waits for it; the store stays open.
     pub async fn shutdown(&self) {
-        let _ = &self.shared.options;
         self.shared.supervisor.shutdown().await;
     }
+}
+
+/// The main job's epoch record, if the store has none.
+async fn create_main_job(store: &dyn Store) -> Result<()> {
+    loop {
+        let start_ts = store.timestamp().await?;
+        store.wait_visible(start_ts).await?;
+        let key = records::epoch_record_key(MAIN_JOB);
+        let first = EpochRecord { epoch: Epoch(0), cut: start_ts, generation: Generation(0), definitions: 0 };
+        let created = store.commit_transaction(start_ts, vec![Mutation::insert(key, first.encode())]).await;
+        match created {
+            Ok(_) | Err(store::KeyError::AlreadyExists(_)) => return Ok(()),
+            Err(store::KeyError::WriteConflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn make_view(
+    planner: &dyn Planner,
+    catalog: &Catalog,
+    now: Timestamp,
+    statement: &CreateMaterializedView,
+    settings: &Settings,
+) -> Result<CatalogChange> {
+    let database = statement.name.database.as_deref().or(settings.database.as_deref());
+    let database = database.ok_or_else(|| Error::mysql(1046, "no database selected"))?;
+    let job = match statement.options.get("job") {
+        Some(name) => job_of_name(catalog, name)?,
+        None => MAIN_JOB,
+    };
+    let plan = planner.plan_view(catalog, &statement.query_text, &statement.columns, settings)?;
+    let new = NewView {
+        database: database.to_owned(),
+        name: statement.name.name.clone(),
+        or_replace: statement.or_replace,
+        if_not_exists: statement.if_not_exists,
+        columns: statement.columns.clone(),
+        cluster_by: statement.cluster_by.clone(),
+        options: statement.options.clone(),
+        settings: settings.of_view(),
+        job,
+        created_ts: now,
+    };
+    catalog.create_view(new, &plan)
 }

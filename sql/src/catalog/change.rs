@@ -278,6 +278,22 @@ impl Catalog {
         Ok(change)
     }
 
+    /// Drops a view by its id, because its fill came to nothing; one that was to replace another has no
+    /// name to drop it by.
+    ///
+    /// # Errors
+    /// If there is no such view, or others depend on it.
+    pub fn abandon_view(&self, id: TableId) -> Result<CatalogChange> {
+        let known = self.tables.get(&id).filter(|definition| definition.view.is_some());
+        let known = known.ok_or_else(|| Error::invalid(format!("no view has the id {id}")))?;
+        if let Some(view) = self.dependents(id).first() {
+            return Err(needed(known, view));
+        }
+        let mut change = self.drop_ids(&BTreeSet::from([id]));
+        self.finish(&mut change, 0);
+        Ok(change)
+    }
+
     /// Several changes on one snapshot as one: the version is written once.
     ///
     /// # Panics

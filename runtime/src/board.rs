@@ -1,0 +1,213 @@
+//! What each job last reported, and where others wait for it: shared state behind synchronous methods.
+//!
+//! Jobs write, system tables and waiters read. Nothing here is needed to recover; a restart begins empty.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+use types::records::EpochRecord;
+use types::{Epoch, Generation, JobId, TableId, Timestamp};
+
+use crate::{EpochStatus, JobKind, JobStatus, OperatorStatus};
+
+/// The newest decided epoch of a job, as waiters see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Frontier {
+    /// The epoch.
+    pub(crate) epoch: Epoch,
+    /// S_k.
+    pub(crate) cut: Timestamp,
+    /// C_k.
+    pub(crate) commit_ts: Timestamp,
+}
+
+/// How others reach a job.
+#[derive(Debug)]
+pub(crate) struct JobDoor {
+    /// Asks for an epoch at once.
+    pub(crate) poke: Notify,
+    /// Moves with every decided epoch; `None` until the job has taken over.
+    pub(crate) frontier: watch::Sender<Option<Frontier>>,
+}
+
+/// How far a fill is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct FillProgress {
+    /// Percent of the snapshot, by position in the key ranges.
+    pub(crate) percent: f64,
+    /// Source rows taken in.
+    pub(crate) rows_done: u64,
+}
+
+/// Everything that jobs report.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    jobs: Mutex<BTreeMap<JobId, Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    status: JobStatus,
+    door: Arc<JobDoor>,
+    epochs: VecDeque<EpochStatus>,
+    operators: Vec<OperatorStatus>,
+    rows: BTreeMap<TableId, u64>,
+    fill: Option<FillProgress>,
+}
+
+impl Board {
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<JobId, Entry>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The door of a job; makes an entry if it has none.
+    pub(crate) fn enter(&self, job: JobId, kind: JobKind) -> Arc<JobDoor> {
+        let mut jobs = self.jobs();
+        Arc::clone(&jobs.entry(job).or_insert_with(|| Entry::new(job, kind)).door)
+    }
+
+    /// The door of a job that runs here.
+    pub(crate) fn door(&self, job: JobId) -> Option<Arc<JobDoor>> {
+        self.jobs().get(&job).map(|entry| Arc::clone(&entry.door))
+    }
+
+    /// Forgets a job that is over.
+    pub(crate) fn leave(&self, job: JobId) {
+        self.jobs().remove(&job);
+    }
+
+    fn edit(&self, job: JobId, edit: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.jobs().get_mut(&job) {
+            edit(entry);
+        }
+    }
+
+    /// A job has taken over.
+    pub(crate) fn started(&self, job: JobId, record: &EpochRecord, commit_ts: Timestamp) {
+        self.edit(job, |entry| {
+            entry.status.state = "running";
+            entry.status.generation = record.generation;
+            entry.decided(Frontier { epoch: record.epoch, cut: record.cut, commit_ts });
+        });
+    }
+
+    /// An epoch is decided and its keys are committed.
+    pub(crate) fn decided(&self, epoch: EpochStatus, remembered: usize) {
+        self.edit(epoch.job, |entry| {
+            entry.decided(Frontier { epoch: epoch.epoch, cut: epoch.cut, commit_ts: epoch.commit_ts });
+            entry.epochs.push_back(epoch);
+            while entry.epochs.len() > remembered {
+                entry.epochs.pop_front();
+            }
+        });
+    }
+
+    /// A job failed and will be started again.
+    pub(crate) fn failed(&self, job: JobId, error: &str) {
+        self.edit(job, |entry| {
+            entry.status.state = "restarting";
+            entry.status.n_restarts += 1;
+            entry.status.last_error = Some(error.to_owned());
+            entry.status.waiting_for = "its next start".to_owned();
+        });
+    }
+
+    /// Who holds the barrier now.
+    pub(crate) fn waiting_for(&self, job: JobId, text: impl Into<String>) {
+        let text = text.into();
+        self.edit(job, |entry| entry.status.waiting_for = text);
+    }
+
+    /// The job's views, their stored rows and operators.
+    pub(crate) fn report_views(
+        &self,
+        job: JobId,
+        rows: BTreeMap<TableId, u64>,
+        operators: Vec<OperatorStatus>,
+    ) {
+        self.edit(job, |entry| {
+            entry.status.views = rows.keys().copied().collect();
+            entry.rows = rows;
+            entry.operators = operators;
+        });
+    }
+
+    /// How far a fill is.
+    pub(crate) fn report_fill(&self, job: JobId, progress: FillProgress) {
+        self.edit(job, |entry| entry.fill = Some(progress));
+    }
+
+    /// The status of every job.
+    pub(crate) fn statuses(&self) -> Vec<JobStatus> {
+        self.jobs().values().map(|entry| entry.status.clone()).collect()
+    }
+
+    /// The remembered epochs of every job, oldest first within a job.
+    pub(crate) fn epochs(&self) -> Vec<EpochStatus> {
+        self.jobs().values().flat_map(|entry| entry.epochs.iter().cloned()).collect()
+    }
+
+    /// The operators of every job.
+    pub(crate) fn operators(&self) -> Vec<OperatorStatus> {
+        self.jobs().values().flat_map(|entry| entry.operators.iter().cloned()).collect()
+    }
+
+    /// What is known about one view in one job: frontier, rows, fill, what is waited for.
+    pub(crate) fn view(&self, job: JobId, view: TableId) -> Option<ViewOnBoard> {
+        let jobs = self.jobs();
+        let entry = jobs.get(&job)?;
+        Some(ViewOnBoard {
+            frontier: *entry.door.frontier.borrow(),
+            n_rows: entry.rows.get(&view).copied(),
+            fill: entry.fill,
+            last_error: entry.status.last_error.clone(),
+        })
+    }
+}
+
+/// What the board knows about a view.
+#[derive(Clone, Debug)]
+pub(crate) struct ViewOnBoard {
+    /// The job's newest epoch.
+    pub(crate) frontier: Option<Frontier>,
+    /// Stored rows.
+    pub(crate) n_rows: Option<u64>,
+    /// How far its fill is.
+    pub(crate) fill: Option<FillProgress>,
+    /// Why the job last failed.
+    pub(crate) last_error: Option<String>,
+}
+
+impl Entry {
+    fn new(job: JobId, kind: JobKind) -> Entry {
+        let status = JobStatus {
+            job,
+            kind,
+            state: "starting",
+            generation: Generation(0),
+            epoch: Epoch(0),
+            cut: Timestamp::ZERO,
+            commit_ts: Timestamp::ZERO,
+            views: Vec::new(),
+            waiting_for: "take-over".to_owned(),
+            n_restarts: 0,
+            last_error: None,
+        };
+        Entry {
+            status,
+            door: Arc::new(JobDoor { poke: Notify::new(), frontier: watch::Sender::new(None) }),
+            epochs: VecDeque::new(),
+            operators: Vec::new(),
+            rows: BTreeMap::new(),
+            fill: None,
+        }
+    }
+
+    fn decided(&mut self, frontier: Frontier) {
+        self.status.epoch = frontier.epoch;
+        self.status.cut = frontier.cut;
+        self.status.commit_ts = frontier.commit_ts;
+        self.door.frontier.send_replace(Some(frontier));
+    }
+}

@@ -1,0 +1,62 @@
+//! The clock of garbage collection and sweeping: history older than its life time goes, then what only
+//! that history needed.
+//!
+//! A job's hold keeps the history after its frontier; a job that lags beyond the history limit loses its
+//! hold, so that it cannot fill the disk, and finds its history gone (G7).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use types::{ErrorKind, Result, Timestamp};
+
+use crate::shared::{Shared, job_of_hold};
+use crate::sweep::{Ledger, Swept, sweep, sweep_holds};
+
+/// Collects and sweeps until shutdown.
+///
+/// # Errors
+/// `Closed` when the store is closed.
+pub(crate) async fn collect(shared: Arc<Shared>) -> Result<()> {
+    let token = shared.supervisor.token();
+    let mut ledger = Ledger::default();
+    loop {
+        tokio::select! {
+            () = token.cancelled() => return Ok(()),
+            () = tokio::time::sleep(Duration::from_millis(shared.options.sweep_interval_ms)) => {}
+        }
+        match pass(&shared, &mut ledger).await {
+            Ok(swept) if swept == Swept::default() => {}
+            Ok(swept) => tracing::info!(run_parts = swept.run_parts, keys = swept.keys, "swept"),
+            Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
+            Err(error) => tracing::warn!(%error, "sweeping failed, it is tried again"),
+        }
+    }
+}
+
+/// One pass: release what lags, collect, sweep.
+///
+/// # Errors
+/// What the store says.
+pub(crate) async fn pass(shared: &Shared, ledger: &mut Ledger) -> Result<Swept> {
+    let now = shared.store.read_timestamp().await?;
+    release_lagging(shared, now).await?;
+    sweep_holds(shared).await?;
+    shared.store.collect_garbage(before(now, shared.options.history_life_time_ms)).await?;
+    shared.pass("runtime::collected")?;
+    sweep(shared, ledger).await
+}
+
+fn before(now: Timestamp, ms: u64) -> Timestamp {
+    Timestamp::from_parts(now.physical_ms().saturating_sub(ms), now.logical())
+}
+
+async fn release_lagging(shared: &Shared, now: Timestamp) -> Result<()> {
+    let limit = before(now, shared.options.history_limit_ms);
+    for (name, held) in shared.store.holds().await? {
+        if held < limit && job_of_hold(&name).is_some() {
+            tracing::warn!(hold = name, held = held.0, "a hold beyond the history limit is released");
+            shared.store.release(&name).await?;
+        }
+    }
+    Ok(())
+}

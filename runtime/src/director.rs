@@ -1,0 +1,162 @@
+//! Which jobs run: the main job always, a named job while it has views, a fill while its view is filling.
+//!
+//! The director compares what the catalog asks for with what runs, at every change of the catalog and
+//! every second. Each job has a keeper: it runs the job, and after a failure runs it again under a new
+//! generation, after a growing pause. A run that was fenced stays away while the newer one is alive.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sql::catalog::{Catalog, ViewState};
+use store::Snapshot;
+use tokio_util::sync::CancellationToken;
+use types::records::{EpochRecord, MAIN_JOB, epoch_record_key};
+use types::{Error, ErrorKind, JobId, Result, TableId};
+
+use crate::shared::Shared;
+use crate::{JobKind, fill, job};
+
+/// How often the catalog is looked at even if nobody said that it changed.
+const LOOK_EVERY_MS: u64 = 1_000;
+/// A run that lived so long has recovered: its next failure begins with the shortest pause.
+const HEALTHY_MS: u64 = 10_000;
+
+/// What is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// A continuous job.
+    Continuous,
+    /// The fill of a view.
+    Fill(TableId),
+}
+
+/// Starts and stops jobs until shutdown.
+///
+/// # Errors
+/// `Closed` when the store is closed.
+pub(crate) async fn direct(shared: Arc<Shared>) -> Result<()> {
+    let token = shared.supervisor.token();
+    let mut changes = shared.catalog_changes.subscribe();
+    let mut running: BTreeMap<JobId, (CancellationToken, Arc<tokio::sync::Notify>)> = BTreeMap::new();
+    loop {
+        changes.mark_unchanged();
+        match wanted(&shared).await {
+            Ok(wanted) => {
+                running.retain(|job, (stop, _)| {
+                    if !wanted.contains_key(job) {
+                        stop.cancel();
+                    }
+                    !stop.is_cancelled()
+                });
+                for (job, what) in wanted {
+                    running.entry(job).or_insert_with(|| {
+                        let stop = token.child_token();
+                        let ended = Arc::new(tokio::sync::Notify::new());
+                        let keeper = keep(Arc::clone(&shared), job, what, stop.clone());
+                        drop(shared.supervisor.spawn(format!("keeper of job {job}"), keeper));
+                        (stop, ended)
+                    });
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
+            Err(error) => tracing::warn!(%error, "cannot read which jobs are to run"),
+        }
+        tokio::select! {
+            () = token.cancelled() => return Ok(()),
+            changed = changes.changed() => drop(changed),
+            () = tokio::time::sleep(Duration::from_millis(LOOK_EVERY_MS)) => {}
+        }
+    }
+}
+
+async fn wanted(shared: &Shared) -> Result<BTreeMap<JobId, Wanted>> {
+    let now = shared.store.read_timestamp().await?;
+    let catalog = shared.catalog.load(shared.store.as_ref(), now).await?;
+    Ok(wanted_of(&catalog))
+}
+
+fn wanted_of(catalog: &Catalog) -> BTreeMap<JobId, Wanted> {
+    let mut wanted = BTreeMap::from([(MAIN_JOB, Wanted::Continuous)]);
+    for (id, _, view) in catalog.views() {
+        wanted.insert(view.job, Wanted::Continuous);
+        if let (ViewState::Filling, Some(fill)) = (&view.state, view.fill_job) {
+            wanted.insert(fill, Wanted::Fill(id));
+        }
+    }
+    wanted
+}
+
+/// Keeps one job running until it is over or is told to stop.
+async fn keep(shared: Arc<Shared>, job: JobId, what: Wanted, stop: CancellationToken) -> Result<()> {
+    let kind = match what {
+        Wanted::Continuous => JobKind::Continuous,
+        Wanted::Fill(_) => JobKind::Fill,
+    };
+    let door = shared.board.enter(job, kind);
+    let (first_ms, most_ms) = shared.options.restart_backoff_ms;
+    let mut pause_ms = first_ms;
+    while !stop.is_cancelled() {
+        let began = tokio::time::Instant::now();
+        let token = stop.clone();
+        let run = match what {
+            Wanted::Continuous => {
+                let run = job::run(Arc::clone(&shared), job, Arc::clone(&door), token);
+                shared.supervisor.spawn(format!("job {job}"), run)
+            }
+            Wanted::Fill(view) => {
+                let run = fill::run(Arc::clone(&shared), job, view, token);
+                shared.supervisor.spawn(format!("fill {job}"), async move { run.await.map(drop) })
+            }
+        };
+        let ended = run.await.unwrap_or_else(|error| Err(Error::unavailable(format!("cancelled: {error}"))));
+        let Err(error) = ended else { break };
+        shared.board.failed(job, &error.to_string());
+        if error.kind() == ErrorKind::Closed || stop.is_cancelled() {
+            break;
+        }
+        tracing::warn!(job = job.0, %error, pause_ms, "job failed, it is started again");
+        metrics::counter!("tidemill_job_restarts_total").increment(1);
+        if began.elapsed() >= Duration::from_millis(HEALTHY_MS) {
+            pause_ms = first_ms;
+        }
+        if error.kind() == ErrorKind::Fenced && kind == JobKind::Continuous {
+            stay_away(&shared, job, &stop).await;
+        } else {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(Duration::from_millis(pause_ms)) => {}
+            }
+        }
+        pause_ms = (pause_ms * 2).min(most_ms);
+    }
+    shared.board.leave(job);
+    // A fill that is over must not be started again from a catalog read before it ended.
+    shared.catalog_changed();
+    stop.cancel();
+    Ok(())
+}
+
+/// Waits while the run that fenced us moves: a living one decides an epoch at least every idle interval.
+async fn stay_away(shared: &Shared, job: JobId, stop: &CancellationToken) {
+    tracing::warn!(job = job.0, "a newer run of the job exists, this one stays away while it is alive");
+    shared.board.waiting_for(job, "a newer run of it, elsewhere");
+    let mut last = None;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(Duration::from_millis(shared.options.idle_interval_ms.saturating_mul(2))) => {}
+        }
+        let record = newest_record(shared, job).await;
+        match record {
+            Ok(record) if record.is_some() && record == last => return,
+            Ok(record) => last = record,
+            Err(error) => tracing::warn!(job = job.0, %error, "cannot read the epoch record"),
+        }
+    }
+}
+
+async fn newest_record(shared: &Shared, job: JobId) -> Result<Option<EpochRecord>> {
+    let snapshot = Snapshot::newest(Arc::clone(&shared.store)).await?;
+    snapshot.get(&epoch_record_key(job)).await?.map(|value| EpochRecord::decode(&value)).transpose()
+}

@@ -1,0 +1,62 @@
+//! What every task of a runtime shares.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use coordinator::Coordinator;
+use sink::RunCache;
+use sql::catalog::CatalogCache;
+use store::Store;
+use tokio::sync::{Mutex, watch};
+use types::{JobId, Result, TableId};
+
+use crate::adoption::Offers;
+use crate::board::Board;
+use crate::{RuntimeOptions, Supervisor};
+
+/// Failed fills that are remembered for whoever waits for them.
+const FAILURES_MAX: usize = 256;
+
+/// Handles, options and meeting points; every part is shared by all jobs.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) coordinator: Arc<dyn Coordinator>,
+    pub(crate) options: RuntimeOptions,
+    pub(crate) supervisor: Supervisor,
+    pub(crate) runs: Arc<RunCache>,
+    pub(crate) catalog: CatalogCache,
+    pub(crate) board: Board,
+    pub(crate) offers: Offers,
+    /// Held while a DDL is committed.
+    pub(crate) ddl: Mutex<()>,
+    /// Why fills of views that were to replace others failed: those views are gone from the catalog.
+    pub(crate) fill_failures: std::sync::Mutex<BTreeMap<TableId, String>>,
+    /// Counts changes of the catalog made in this process; the director and waiters watch it.
+    pub(crate) catalog_changes: watch::Sender<u64>,
+}
+
+impl Shared {
+    /// Tells the director and the waiters that the catalog changed.
+    pub(crate) fn catalog_changed(&self) {
+        self.catalog_changes.send_modify(|count| *count += 1);
+    }
+
+    /// Remembers why a fill failed whose view is gone.
+    pub(crate) fn fill_failed(&self, view: TableId, reason: String) {
+        let mut failures = self.fill_failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.insert(view, reason);
+        while failures.len() > FAILURES_MAX {
+            failures.pop_first();
+        }
+    }
+
+    /// Passes a fail point.
+    pub(crate) fn pass(&self, name: &str) -> Result<()> {
+        self.options.fail_points.pass(name)
+    }
+}
+
+/// The job of a hold's name, as `coordinator::hold_name` makes it.
+pub(crate) fn job_of_hold(name: &str) -> Option<JobId> {
+    name.strip_prefix("job/").and_then(|number| number.parse().ok()).map(JobId)
+}

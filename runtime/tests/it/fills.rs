@@ -1,0 +1,146 @@
+//! New views: filled in pieces while writers write, adopted, replaced, cancelled, resumed.
+
+use sql::catalog::ViewState;
+use types::records::MAIN_JOB;
+
+use crate::epochs::check_every_epoch;
+use crate::plans::{ALL, COPY, GROUPS, TOUCHY, VALUES};
+use crate::world::{World, error_of, until};
+
+/// Fills `t` with rows 0..n, a hundred a transaction.
+pub(crate) async fn fill_table(world: &World, n: i64) {
+    let ids: Vec<i64> = (0..n).collect();
+    for chunk in ids.chunks(100) {
+        let rows: Vec<_> = chunk.iter().map(|id| ("t", *id, Some((id % 10, *id)))).collect();
+        world.write(&rows).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn view_is_filled_and_adopted_while_writers_write() {
+    let world = World::new().await;
+    fill_table(&world, 300).await;
+    world.write(&[("u", 1, Some((0, 7)))]).await;
+    for (index, query) in ALL.iter().enumerate() {
+        let name = format!("v{index}");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let writer = async {
+            let mut step = 0_i64;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                step += 1;
+                let row = (step % 3 != 0).then_some((step % 10, step));
+                world.write(&[("t", step * 7 % 320, row), ("u", step % 4, Some((0, step)))]).await;
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        };
+        let filler = async {
+            world.create(&name, query).await.unwrap();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        };
+        tokio::join!(writer, filler);
+        world.check(&name).await;
+        let last = world.write(&[("t", 1, Some((1, 1)))]).await;
+        world.caught_up(&name, last).await;
+        world.check(&name).await;
+        check_every_epoch(&world, &name).await;
+        let view = world.table(&name).await.view.clone().unwrap();
+        assert_eq!((view.state, view.fill_job), (ViewState::Ready, None));
+    }
+    assert!(world.fail.hits()["runtime::fill_piece_done"] > 5 * 300 / 16, "pieces are bounded");
+    world.runtime.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn background_fill_shows_progress_and_is_waited_for() {
+    let world = World::new().await;
+    fill_table(&world, 200).await;
+    world.create_in_background("v", GROUPS).await.unwrap();
+    let id = world.view_id("v").await;
+    let status = world.status("v").await.unwrap();
+    assert!(status.state == "filling" || status.state == "ready");
+    world.runtime.wait_published(id).await.unwrap();
+    let status = world.status("v").await.unwrap();
+    assert_eq!((status.state, status.n_rows, status.progress_percent), ("ready", Some(10), None));
+    world.check("v").await;
+    world.runtime.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn drop_cancels_a_fill_and_a_late_fill_changes_nothing() {
+    let world = World::new().await;
+    fill_table(&world, 400).await;
+    world.create_in_background("v", VALUES).await.unwrap();
+    let definition = world.table("v").await;
+    let fill = definition.view.as_ref().unwrap().fill_job.unwrap();
+    world.drop_view("v").await.unwrap();
+    let error = error_of(world.runtime.wait_published(definition.id()).await);
+    assert!(error.message().contains("dropped"), "{error}");
+    until("the fill to end", async || !world.runtime.jobs().iter().any(|status| status.job == fill)).await;
+    assert!(world.catalog().await.find("test", "v").is_none());
+    // The name is free again.
+    world.create("v", GROUPS).await.unwrap();
+    world.check("v").await;
+    world.runtime.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn or_replace_answers_by_the_old_definition_until_it_is_swapped() {
+    let world = World::new().await;
+    fill_table(&world, 300).await;
+    world.create("v", COPY).await.unwrap();
+    let old = world.view_id("v").await;
+    world.run_create(&format!("CREATE OR REPLACE MATERIALIZED VIEW v AS {GROUPS}"), true).await.unwrap();
+    let new = world.catalog().await.views().map(|(id, _, _)| id).max().unwrap();
+    until("the swap", async || {
+        // Whatever the name stands for is right all the way.
+        world.check("v").await;
+        world.view_id("v").await != old
+    })
+    .await;
+    assert_eq!(world.view_id("v").await, new);
+    let view = world.table("v").await.view.clone().unwrap();
+    assert_eq!((view.state, view.replaces), (ViewState::Ready, None));
+    assert!(!world.catalog().await.tables.contains_key(&old), "the old one went with the swap");
+    let last = world.write(&[("t", 1, Some((1, 100)))]).await;
+    world.caught_up("v", last).await;
+    world.check("v").await;
+    world.runtime.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_of_a_foreground_fill_is_the_error_and_leaves_no_view() {
+    let world = World::new().await;
+    world.write(&[("t", 1, Some((1, 666)))]).await;
+    let error = error_of(world.create("v", TOUCHY).await);
+    assert!(error.message().contains("666 is out of range"), "{error}");
+    assert!(world.catalog().await.find("test", "v").is_none());
+    // In the background the view stays, faulted, and can be resumed once the data is mended.
+    world.create_in_background("v", TOUCHY).await.unwrap();
+    until("the fault", async || world.status("v").await.unwrap().state == "faulted").await;
+    world.write(&[("t", 1, Some((1, 1)))]).await;
+    world.runtime.resume_view("test", "v", false).await.unwrap();
+    world.check("v").await;
+    world.runtime.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_of_a_replacing_fill_leaves_the_old_view() {
+    let world = World::new().await;
+    world.create("v", COPY).await.unwrap();
+    let last = world.write(&[("t", 1, Some((1, 666)))]).await;
+    let replace = format!("CREATE OR REPLACE MATERIALIZED VIEW v AS {TOUCHY}");
+    let error = error_of(world.run_create(&replace, false).await);
+    assert!(error.message().contains("666 is out of range"), "{error}");
+    world.caught_up("v", last).await;
+    world.check("v").await;
+    assert_eq!(world.catalog().await.views().count(), 1, "the failed definition is gone");
+    world.runtime.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fill_of_a_view_over_an_empty_table_is_published() {
+    let world = World::new().await;
+    world.create("v", VALUES).await.unwrap();
+    assert!(world.check("v").await <= world.job(MAIN_JOB).await.commit_ts);
+    world.runtime.shutdown().await;
+}
