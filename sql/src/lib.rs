@@ -5,13 +5,17 @@
 //! refused with the construct's name. DataFusion is named only here and in `query`.
 
 pub mod catalog;
+mod class;
 mod error;
 mod expression;
+mod functions;
+mod meaning;
 mod parse;
 mod plan;
 mod settings;
 mod stack;
 mod statement;
+mod values;
 mod view;
 
 pub use error::from_datafusion;

@@ -1,0 +1,389 @@
+//! One call of a `$` function as a plain expression.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, DFSchema, Result as PlanResult, ScalarValue};
+use datafusion::logical_expr::expr::{Case, InList, InSubquery, ScalarFunction};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, Like, LogicalPlan, Operator, Projection, Subquery, cast, lit,
+};
+use types::Error;
+
+use crate::aggregates;
+use crate::class::{self, Class, Comparison, comparison};
+use crate::error::to_datafusion;
+use crate::functions::{Library, call_udf, case_type, common_type};
+use crate::parse::unsupported;
+use crate::values;
+
+/// Lowers expressions over one schema.
+pub(crate) struct Lowering<'a> {
+    pub(crate) library: &'a Library,
+    pub(crate) schema: &'a DFSchema,
+}
+
+impl Lowering<'_> {
+    /// Lowers one expression whose parts are lowered.
+    pub(crate) fn lower(&self, expr: Expr) -> PlanResult<Transformed<Expr>> {
+        match expr {
+            Expr::ScalarFunction(function) if function.name().starts_with('$') => self.marker(function),
+            Expr::InSubquery(subquery) => self.in_subquery(subquery).map(Transformed::yes),
+            Expr::AggregateFunction(mut function) => {
+                aggregates::convert_arguments(&mut function, self.schema, self.library)?;
+                Ok(Transformed::yes(Expr::AggregateFunction(function)))
+            }
+            Expr::WindowFunction(mut function) => {
+                self.window(&mut function.params.partition_by, &mut function.params.order_by)?;
+                Ok(Transformed::yes(Expr::WindowFunction(function)))
+            }
+            other => Ok(Transformed::no(other)),
+        }
+    }
+
+    fn type_of(&self, expr: &Expr) -> PlanResult<DataType> {
+        expr.get_type(self.schema)
+    }
+
+    fn marker(&self, function: ScalarFunction) -> PlanResult<Transformed<Expr>> {
+        let name = function.name().to_owned();
+        let operator = match name.as_str() {
+            "$eq" => Operator::Eq,
+            "$ne" => Operator::NotEq,
+            "$lt" => Operator::Lt,
+            "$le" => Operator::LtEq,
+            "$gt" => Operator::Gt,
+            "$ge" => Operator::GtEq,
+            "$null_safe_eq" => Operator::IsNotDistinctFrom,
+            _ => return self.other_marker(&name, function),
+        };
+        let [left, right] = arguments(function)?;
+        Ok(Transformed::yes(self.compare(left, operator, right)?))
+    }
+
+    fn other_marker(&self, name: &str, function: ScalarFunction) -> PlanResult<Transformed<Expr>> {
+        let lowered = match name {
+            "$truth" => {
+                let [value] = arguments(function)?;
+                let data_type = self.type_of(&value)?;
+                truth(value, &data_type, self.library)
+            }
+            "$int" => {
+                let [condition] = arguments(function)?;
+                cast(condition, DataType::Int64)
+            }
+            "$xor" => {
+                let [left, right] = arguments(function)?;
+                binary(left, Operator::NotEq, right)
+            }
+            "$in" => self.in_list(function.args)?,
+            "$like" => self.like(function.args)?,
+            "$regexp" => {
+                let [value, pattern] = arguments(function)?;
+                let value_type = self.type_of(&value)?;
+                let pattern_type = self.type_of(&pattern)?;
+                let value = convert(value, &value_type, &DataType::Utf8, self.library);
+                let pattern = convert(pattern, &pattern_type, &DataType::Utf8, self.library);
+                binary(value, Operator::RegexMatch, pattern)
+            }
+            "$case" => self.case(function.args)?,
+            "$coalesce" => self.coalesce(function.args)?,
+            _ => return Ok(Transformed::no(Expr::ScalarFunction(function))),
+        };
+        Ok(Transformed::yes(lowered))
+    }
+
+    fn compare(&self, left: Expr, operator: Operator, right: Expr) -> PlanResult<Expr> {
+        let left_type = self.type_of(&left)?;
+        let right_type = self.type_of(&right)?;
+        let (left, right) = comparable(left, &left_type, right, &right_type, self.library)?;
+        Ok(binary(left, operator, right))
+    }
+
+    fn in_list(&self, mut arguments: Vec<Expr>) -> PlanResult<Expr> {
+        let value = arguments.remove(0);
+        let value_type = self.type_of(&value)?;
+        let mut pairs = Vec::with_capacity(arguments.len());
+        for item in arguments {
+            let item_type = self.type_of(&item)?;
+            pairs.push(comparable(value.clone(), &value_type, item, &item_type, self.library)?);
+        }
+        let Some((first, _)) = pairs.first().cloned() else {
+            return Err(to_datafusion(Error::mysql(1064, "IN needs at least one value")));
+        };
+        if pairs.iter().all(|(value, _)| *value == first) {
+            let list = pairs.into_iter().map(|(_, item)| item).collect();
+            return Ok(Expr::InList(InList::new(Box::new(first), list, false)));
+        }
+        let equal = pairs.into_iter().map(|(value, item)| binary(value, Operator::Eq, item));
+        Ok(equal.reduce(|any, equal| binary(any, Operator::Or, equal)).unwrap_or_else(|| lit(false)))
+    }
+
+    fn like(&self, mut arguments: Vec<Expr>) -> PlanResult<Expr> {
+        let escape = match arguments.get(2) {
+            None => '\\',
+            Some(escape) => {
+                let escape = literal_text(escape).map(str::to_owned);
+                let mut characters = escape.as_deref().unwrap_or("??").chars();
+                match (characters.next(), characters.next()) {
+                    // An empty escape is none; no pattern has this character in it.
+                    (None, _) => '\u{10ffff}',
+                    (Some(escape), None) => escape,
+                    _ => return Err(to_datafusion(Error::mysql(1210, "incorrect arguments to ESCAPE"))),
+                }
+            }
+        };
+        arguments.truncate(2);
+        let pattern = arguments.pop().unwrap_or_else(|| lit(""));
+        let value = arguments.pop().unwrap_or_else(|| lit(""));
+        let value_type = self.type_of(&value)?;
+        let pattern_type = self.type_of(&pattern)?;
+        let value = convert(value, &value_type, &DataType::Utf8, self.library);
+        let pattern = match (escape, literal_text(&pattern)) {
+            ('\\', _) => convert(pattern, &pattern_type, &DataType::Utf8, self.library),
+            (escape, Some(text)) => lit(with_backslash_escapes(text, escape)),
+            _ => return Err(to_datafusion(unsupported("LIKE ... ESCAPE with a pattern that is not constant"))),
+        };
+        Ok(Expr::Like(Like::new(false, Box::new(value), Box::new(pattern), None, false)))
+    }
+
+    fn case(&self, arguments: Vec<Expr>) -> PlanResult<Expr> {
+        let types = arguments.iter().map(|expr| self.type_of(expr)).collect::<PlanResult<Vec<_>>>()?;
+        let target = case_type(&types).map_err(to_datafusion)?;
+        let mut arguments = arguments.into_iter().zip(types).peekable();
+        let mut branches = Vec::new();
+        let mut else_expr = None;
+        while let Some((first, first_type)) = arguments.next() {
+            match arguments.next() {
+                Some((value, value_type)) => {
+                    let value = convert(value, &value_type, &target, self.library);
+                    branches.push((Box::new(first), Box::new(value)));
+                }
+                None => else_expr = Some(Box::new(convert(first, &first_type, &target, self.library))),
+            }
+        }
+        Ok(Expr::Case(Case::new(None, branches, else_expr)))
+    }
+
+    fn coalesce(&self, arguments: Vec<Expr>) -> PlanResult<Expr> {
+        let types = arguments.iter().map(|expr| self.type_of(expr)).collect::<PlanResult<Vec<_>>>()?;
+        let target = common_type(types.iter()).map_err(to_datafusion)?;
+        let mut values: Vec<Expr> = arguments
+            .into_iter()
+            .zip(&types)
+            .map(|(value, value_type)| convert(value, value_type, &target, self.library))
+            .collect();
+        let last = values.pop().unwrap_or_else(|| lit(ScalarValue::Null));
+        if values.is_empty() {
+            return Ok(last);
+        }
+        let branches =
+            values.into_iter().map(|value| (Box::new(value.clone().is_not_null()), Box::new(value))).collect();
+        Ok(Expr::Case(Case::new(None, branches, Some(Box::new(last)))))
+    }
+
+    /// Both sides of IN become comparable; the subquery by a projection over it.
+    fn in_subquery(&self, subquery: InSubquery) -> PlanResult<Expr> {
+        let InSubquery { expr, subquery, negated } = subquery;
+        if subquery.subquery.schema().fields().len() != 1 {
+            return Err(to_datafusion(Error::mysql(1241, "operand should contain 1 column(s)")));
+        }
+        let (qualifier, field) = subquery.subquery.schema().qualified_field(0);
+        let column = Expr::Column(Column::from((qualifier, field)));
+        let value_type = self.type_of(&expr)?;
+        let column_type = field.data_type().clone();
+        let (value, wanted) = comparable(*expr, &value_type, column.clone(), &column_type, self.library)?;
+        let subquery = if wanted == column {
+            subquery
+        } else {
+            let name = field.name().clone();
+            let input = Arc::clone(&subquery.subquery);
+            let projection = Projection::try_new(vec![wanted.alias(name)], input)?;
+            Subquery { subquery: Arc::new(LogicalPlan::Projection(projection)), ..subquery }
+        };
+        Ok(Expr::InSubquery(InSubquery::new(Box::new(value), subquery, negated)))
+    }
+
+    fn window(
+        &self,
+        partition_by: &mut [Expr],
+        order_by: &mut [datafusion::logical_expr::SortExpr],
+    ) -> PlanResult<()> {
+        for expr in partition_by.iter_mut().chain(order_by.iter_mut().map(|order| &mut order.expr)) {
+            if Class::of(&self.type_of(expr)?) == Some(Class::Text) {
+                let text = std::mem::replace(expr, lit(0));
+                *expr = call_udf(self.library.pad_key(), vec![text]);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn arguments<const N: usize>(function: ScalarFunction) -> PlanResult<[Expr; N]> {
+    let name = function.name().to_owned();
+    function.args.try_into().map_err(|_| {
+        let text = format!("incorrect parameter count in the call to '{}'", name.trim_start_matches('$'));
+        to_datafusion(Error::mysql(1582, text))
+    })
+}
+
+fn binary(left: Expr, operator: Operator, right: Expr) -> Expr {
+    Expr::BinaryExpr(BinaryExpr::new(Box::new(left), operator, Box::new(right)))
+}
+
+/// The text that an expression always is.
+fn literal_text(expr: &Expr) -> Option<&str> {
+    match expr {
+        Expr::Literal(ScalarValue::Utf8(Some(text)), _) => Some(text),
+        Expr::Alias(alias) => literal_text(&alias.expr),
+        _ => None,
+    }
+}
+
+fn with_backslash_escapes(pattern: &str, escape: char) -> String {
+    let mut result = String::with_capacity(pattern.len());
+    let mut characters = pattern.chars();
+    while let Some(c) = characters.next() {
+        if c == escape {
+            if let Some(next) = characters.next() {
+                result.push('\\');
+                result.push(next);
+            }
+        } else {
+            if c == '\\' {
+                result.push('\\');
+            }
+            result.push(c);
+        }
+    }
+    result
+}
+
+/// A value as a condition: not zero.
+pub(crate) fn truth(value: Expr, data_type: &DataType, library: &Library) -> Expr {
+    match Class::of(data_type) {
+        Some(Class::Bool) => value,
+        Some(Class::Null) => lit(ScalarValue::Boolean(None)),
+        Some(Class::Int | Class::UInt | Class::Double | Class::Decimal(..)) => {
+            match ScalarValue::new_zero(data_type) {
+                Ok(zero) => binary(value, Operator::NotEq, lit(zero)),
+                Err(_) => call_udf(library.conversion(&DataType::Boolean), vec![value]),
+            }
+        }
+        _ => call_udf(library.conversion(&DataType::Boolean), vec![value]),
+    }
+}
+
+/// A value as another type.
+pub(crate) fn convert(value: Expr, from: &DataType, to: &DataType, library: &Library) -> Expr {
+    if from == to {
+        return value;
+    }
+    let natively = match (Class::of(from), Class::of(to)) {
+        (Some(Class::Null), _) => true,
+        (Some(Class::Bool), Some(Class::Int)) => true,
+        (Some(Class::Int), Some(Class::Int)) | (Some(Class::UInt), Some(Class::UInt)) => is_wider(from, to),
+        (Some(Class::Int | Class::UInt), Some(Class::Double)) => *to == DataType::Float64,
+        (Some(Class::Int | Class::UInt), Some(Class::Decimal(precision, scale))) => {
+            let (whole, _) = class::digits(from);
+            precision - scale >= whole
+        }
+        (Some(Class::Decimal(p1, s1)), Some(Class::Decimal(p2, s2))) => s2 >= s1 && p2 - s2 >= p1 - s1,
+        (Some(Class::Double), Some(Class::Double)) => *to == DataType::Float64,
+        (Some(Class::Date), Some(Class::Datetime)) => true,
+        _ => false,
+    };
+    if natively { cast(value, to.clone()) } else { call_udf(library.conversion(to), vec![value]) }
+}
+
+fn is_wider(from: &DataType, to: &DataType) -> bool {
+    from.primitive_width() <= to.primitive_width()
+}
+
+/// Two values as a pair that compares the way MySQL compares them.
+pub(crate) fn comparable(
+    left: Expr,
+    left_type: &DataType,
+    right: Expr,
+    right_type: &DataType,
+    library: &Library,
+) -> PlanResult<(Expr, Expr)> {
+    if let Some(right) = constant_as(&right, left_type, library)? {
+        return Ok((left, right));
+    }
+    if let Some(left) = constant_as(&left, right_type, library)? {
+        return Ok((left, right));
+    }
+    match comparison(left_type, right_type) {
+        Some(Comparison::As(common)) => {
+            let left = convert(left, left_type, &common, library);
+            let right = convert(right, right_type, &common, library);
+            if common == DataType::Utf8 {
+                let pad = |text: Expr| match literal_text(&text) {
+                    Some(constant) => lit(tidb::pad_key(constant).to_owned()),
+                    None => call_udf(library.pad_key(), vec![text]),
+                };
+                return Ok((pad(left), pad(right)));
+            }
+            Ok((left, right))
+        }
+        Some(Comparison::AsDouble) => Ok((
+            convert(left, left_type, &DataType::Float64, library),
+            convert(right, right_type, &DataType::Float64, library),
+        )),
+        None => {
+            let text = format!("values of type {left_type} and {right_type} do not compare");
+            Err(to_datafusion(Error::mysql(1105, text)))
+        }
+    }
+}
+
+/// A constant text as the other side's type, where that changes nothing: a whole number beside an
+/// integer, a time beside a time.
+fn constant_as(expr: &Expr, other: &DataType, library: &Library) -> PlanResult<Option<Expr>> {
+    let Some(text) = literal_text(expr) else { return Ok(None) };
+    let class = Class::of(other);
+    match class {
+        Some(Class::Int) => Ok(text.trim().parse::<i64>().ok().and_then(|number| narrow(number, other))),
+        Some(Class::Date | Class::Datetime | Class::Timestamp) => {
+            let name = match class {
+                Some(Class::Date) => "DATE",
+                Some(Class::Datetime) => "DATETIME",
+                _ => "TIMESTAMP",
+            };
+            let micros = values::local_time(text, library.zone());
+            let micros = micros
+                .ok_or_else(|| to_datafusion(Error::mysql(1525, format!("incorrect {name} value: '{text}'"))))?;
+            Ok(time_constant(micros, class, library))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn narrow(number: i64, data_type: &DataType) -> Option<Expr> {
+    Some(match data_type {
+        DataType::Int8 => lit(i8::try_from(number).ok()?),
+        DataType::Int16 => lit(i16::try_from(number).ok()?),
+        DataType::Int32 => lit(i32::try_from(number).ok()?),
+        DataType::Int64 => lit(number),
+        _ => return None,
+    })
+}
+
+fn time_constant(micros: i64, class: Option<Class>, library: &Library) -> Option<Expr> {
+    const DAY_MICROS: i64 = 86_400_000_000;
+    match class? {
+        Class::Date if micros.rem_euclid(DAY_MICROS) == 0 => {
+            let days = i32::try_from(micros.div_euclid(DAY_MICROS)).ok()?;
+            Some(lit(ScalarValue::Date32(Some(days))))
+        }
+        Class::Datetime => Some(lit(ScalarValue::TimestampMicrosecond(Some(micros), None))),
+        Class::Timestamp => {
+            let instant = library.zone().to_instant(micros)?;
+            Some(lit(ScalarValue::TimestampMicrosecond(Some(instant), Some("UTC".into()))))
+        }
+        _ => None,
+    }
+}
+

@@ -1,0 +1,467 @@
+//! MySQL's meaning, first half: on the syntax tree, before types are known.
+//!
+//! Every expression stands either where a value or where a condition is wanted; the rewrite makes the
+//! difference explicit (conditions of other than boolean form get `$truth`, conditions used as values
+//! become 0, 1 or NULL), spells MySQL's constructs as calls of our functions (names begin with `$`),
+//! brings names to lower case, qualifies tables, and replaces variables by their values. What depends on
+//! types is decided when those calls are lowered (`lower`).
+
+mod expr;
+mod function;
+
+use std::collections::BTreeSet;
+
+use sqlparser::ast::{
+    Cte, Expr, GroupByExpr, GroupByWithModifier, Ident, JoinConstraint, JoinOperator, LimitClause,
+    ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, SetOperator, SetQuantifier, TableAlias, TableFactor,
+    TableWithJoins,
+};
+use types::{Error, Result};
+
+use crate::Settings;
+use crate::parse::unsupported;
+
+/// The name of an item of the outermost SELECT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ItemName {
+    /// As the alias or the expression is written.
+    Named(String),
+    /// `*` or `t.*`: as the columns are declared.
+    Wildcard,
+}
+
+/// Rewrites a query in place; what it collects on the way is in the fields.
+pub(crate) struct Rewrite<'a> {
+    pub(crate) settings: &'a Settings,
+    /// Whether the query defines a view: what is not a function of the tables alone is refused.
+    pub(crate) for_view: bool,
+    /// Names of WITH in scope, in lower case.
+    ctes: Vec<String>,
+    /// Tables named, as (database, name) in lower case.
+    pub(crate) tables: BTreeSet<(String, String)>,
+}
+
+impl<'a> Rewrite<'a> {
+    pub(crate) fn new(settings: &'a Settings, for_view: bool) -> Rewrite<'a> {
+        Rewrite { settings, for_view, ctes: Vec::new(), tables: BTreeSet::new() }
+    }
+
+    /// Rewrites the outermost query and returns the names of its columns.
+    pub(crate) fn outermost(&mut self, query: &mut Query) -> Result<Vec<ItemName>> {
+        let names = item_names(&query.body);
+        make_unique(leftmost_select(&mut query.body));
+        self.query(query)?;
+        Ok(names)
+    }
+
+    pub(crate) fn query(&mut self, query: &mut Query) -> Result<()> {
+        if query.fetch.is_some() || query.for_clause.is_some() || !query.pipe_operators.is_empty() {
+            return Err(unsupported("FETCH, FOR XML or pipes"));
+        }
+        // SELECT ... FOR UPDATE and LOCK IN SHARE MODE: transactions detect conflicts on writes only.
+        if self.for_view && !query.locks.is_empty() {
+            return Err(unsupported("FOR UPDATE in a view"));
+        }
+        query.locks.clear();
+        let n_ctes = self.ctes.len();
+        if let Some(with) = &mut query.with {
+            if with.recursive && self.for_view {
+                return Err(unsupported("WITH RECURSIVE in a view"));
+            }
+            let recursive = with.recursive;
+            for cte in &mut with.cte_tables {
+                self.cte(cte, recursive)?;
+            }
+        }
+        self.set_expr(&mut query.body)?;
+        if let Some(order_by) = &mut query.order_by {
+            self.order_by(order_by)?;
+        }
+        self.limit(query)?;
+        self.ctes.truncate(n_ctes);
+        Ok(())
+    }
+
+    fn cte(&mut self, cte: &mut Cte, recursive: bool) -> Result<()> {
+        lower_alias(&mut cte.alias);
+        if recursive {
+            self.ctes.push(cte.alias.name.value.clone());
+        }
+        self.query(&mut cte.query)?;
+        if !recursive {
+            self.ctes.push(cte.alias.name.value.clone());
+        }
+        Ok(())
+    }
+
+    fn set_expr(&mut self, body: &mut SetExpr) -> Result<()> {
+        match body {
+            SetExpr::Select(select) => self.select(select),
+            SetExpr::Query(query) => self.query(query),
+            SetExpr::SetOperation { left, op, set_quantifier, right } => {
+                let all = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
+                if all && matches!(op, SetOperator::Intersect | SetOperator::Except | SetOperator::Minus) {
+                    // The batch engine would answer with a semi or anti join, which is another thing.
+                    return Err(unsupported(&format!("{op} ALL")));
+                }
+                self.set_expr(left)?;
+                self.set_expr(right)
+            }
+            SetExpr::Values(values) => {
+                for row in &mut values.rows {
+                    for expr in &mut row.content {
+                        self.value(expr)?;
+                    }
+                }
+                Ok(())
+            }
+            SetExpr::Table(table) => {
+                let name = table.table_name.clone().unwrap_or_default();
+                let database = table.schema_name.clone();
+                let mut parts: Vec<Ident> = database.into_iter().map(Ident::new).collect();
+                parts.push(Ident::new(name));
+                let select = table_select(ObjectName::from(parts));
+                *body = SetExpr::Select(Box::new(select?));
+                self.set_expr(body)
+            }
+            _ => Err(unsupported("data changes inside a query")),
+        }
+    }
+
+    fn select(&mut self, select: &mut Select) -> Result<()> {
+        refuse_select_clauses(select)?;
+        for table in &mut select.from {
+            self.table_with_joins(table)?;
+        }
+        if let Some(selection) = &mut select.selection {
+            self.predicate(selection)?;
+        }
+        for item in &mut select.projection {
+            self.select_item(item)?;
+        }
+        self.group_by(&mut select.group_by)?;
+        if let Some(having) = &mut select.having {
+            self.predicate(having)?;
+        }
+        for window in &mut select.named_window {
+            window.0.value = window.0.value.to_lowercase();
+            if let sqlparser::ast::NamedWindowExpr::WindowSpec(spec) = &mut window.1 {
+                self.window_spec(spec)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn select_item(&mut self, item: &mut SelectItem) -> Result<()> {
+        match item {
+            SelectItem::UnnamedExpr(expr) => {
+                let name = match strip(expr) {
+                    Expr::Identifier(ident) if !ident.value.starts_with('@') => None,
+                    Expr::CompoundIdentifier(parts) if !parts[0].value.starts_with('@') => None,
+                    other => Some(display_name(other).to_lowercase()),
+                };
+                self.value(expr)?;
+                if let Some(name) = name {
+                    *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: quoted(&name) };
+                }
+                Ok(())
+            }
+            SelectItem::ExprWithAlias { expr, alias } => {
+                *alias = quoted(&alias.value.to_lowercase());
+                self.value(expr)
+            }
+            SelectItem::QualifiedWildcard(kind, _) => {
+                if let SelectItemQualifiedWildcardKind::ObjectName(name) = kind {
+                    // Tables always have an alias: the last part.
+                    let last = name.0.last().and_then(ObjectNamePart::as_ident).cloned();
+                    let last = last.ok_or_else(|| unsupported("this wildcard"))?;
+                    *name = ObjectName::from(vec![quoted(&last.value.to_lowercase())]);
+                }
+                Ok(())
+            }
+            SelectItem::Wildcard(_) => Ok(()),
+            SelectItem::ExprWithAliases { .. } => Err(unsupported("several aliases for one expression")),
+        }
+    }
+
+    fn group_by(&mut self, group_by: &mut GroupByExpr) -> Result<()> {
+        let GroupByExpr::Expressions(exprs, modifiers) = group_by else {
+            return Err(unsupported("GROUP BY ALL"));
+        };
+        for expr in exprs.iter_mut() {
+            self.value(expr)?;
+        }
+        match modifiers.as_slice() {
+            [] => Ok(()),
+            [GroupByWithModifier::Rollup] if !self.for_view => Ok(()),
+            [modifier, ..] => Err(unsupported(&format!("GROUP BY ... {modifier}"))),
+        }
+    }
+
+    pub(crate) fn order_by(&mut self, order_by: &mut OrderBy) -> Result<()> {
+        let OrderByKind::Expressions(exprs) = &mut order_by.kind else {
+            return Err(unsupported("ORDER BY ALL"));
+        };
+        for expr in exprs {
+            self.value(&mut expr.expr)?;
+        }
+        Ok(())
+    }
+
+    fn limit(&mut self, query: &mut Query) -> Result<()> {
+        match &mut query.limit_clause {
+            None => Ok(()),
+            Some(LimitClause::LimitOffset { limit, offset, .. }) => {
+                if let Some(limit) = limit {
+                    self.value(limit)?;
+                }
+                if let Some(offset) = offset {
+                    self.value(&mut offset.value)?;
+                }
+                Ok(())
+            }
+            Some(LimitClause::OffsetCommaLimit { offset, limit }) => {
+                self.value(offset)?;
+                self.value(limit)
+            }
+        }
+    }
+
+    fn table_with_joins(&mut self, table: &mut TableWithJoins) -> Result<()> {
+        self.table_factor(&mut table.relation)?;
+        for join in &mut table.joins {
+            self.table_factor(&mut join.relation)?;
+            self.join_operator(&mut join.join_operator)?;
+        }
+        Ok(())
+    }
+
+    fn join_operator(&mut self, operator: &mut JoinOperator) -> Result<()> {
+        if let JoinOperator::StraightJoin(constraint) = operator {
+            *operator = JoinOperator::Inner(constraint.clone());
+        }
+        // MySQL's CROSS JOIN may have a condition, and JOIN may have none.
+        match operator {
+            JoinOperator::CrossJoin(constraint) if !matches!(constraint, JoinConstraint::None) => {
+                *operator = JoinOperator::Inner(constraint.clone());
+            }
+            JoinOperator::Join(JoinConstraint::None) | JoinOperator::Inner(JoinConstraint::None) => {
+                *operator = JoinOperator::CrossJoin(JoinConstraint::None);
+            }
+            _ => {}
+        }
+        match operator {
+            JoinOperator::Join(constraint)
+            | JoinOperator::Inner(constraint)
+            | JoinOperator::Left(constraint)
+            | JoinOperator::LeftOuter(constraint)
+            | JoinOperator::Right(constraint)
+            | JoinOperator::RightOuter(constraint)
+            | JoinOperator::FullOuter(constraint)
+            | JoinOperator::CrossJoin(constraint) => self.join_constraint(constraint),
+            _ => Err(unsupported("this kind of join")),
+        }
+    }
+
+    fn join_constraint(&mut self, constraint: &mut JoinConstraint) -> Result<()> {
+        match constraint {
+            JoinConstraint::On(expr) => self.predicate(expr),
+            JoinConstraint::Using(names) => {
+                for name in names {
+                    lower_name(name);
+                }
+                Ok(())
+            }
+            JoinConstraint::Natural | JoinConstraint::None => Ok(()),
+        }
+    }
+
+    fn table_factor(&mut self, factor: &mut TableFactor) -> Result<()> {
+        match factor {
+            TableFactor::Table { name, alias, args, version, index_hints, partitions, .. } => {
+                if args.is_some() || version.is_some() || !partitions.is_empty() {
+                    return Err(unsupported(&format!(
+                        "table {name} with arguments, a version or partitions"
+                    )));
+                }
+                index_hints.clear();
+                self.table(name, alias)
+            }
+            TableFactor::Derived { subquery, alias, lateral, .. } => {
+                if *lateral && self.for_view {
+                    return Err(unsupported("LATERAL in a view"));
+                }
+                match alias {
+                    Some(alias) => lower_alias(alias),
+                    None => return Err(Error::mysql(1248, "every derived table must have its own alias")),
+                }
+                self.query(subquery)
+            }
+            TableFactor::NestedJoin { table_with_joins, alias } => {
+                if alias.is_some() {
+                    return Err(unsupported("an alias of parenthesized joins"));
+                }
+                self.table_with_joins(table_with_joins)
+            }
+            other => Err(unsupported(&format!("{other} in FROM"))),
+        }
+    }
+
+    /// Qualifies a table's name and makes sure that it has an alias: columns name the alias.
+    fn table(&mut self, name: &mut ObjectName, alias: &mut Option<TableAlias>) -> Result<()> {
+        let table =
+            crate::parse::to_table_name(name).map_err(|error| Error::mysql(1064, error.to_string()))?;
+        let lower = table.name.to_lowercase();
+        match alias {
+            Some(alias) => lower_alias(alias),
+            None => *alias = Some(table_alias(&lower)),
+        }
+        if table.database.is_none() && self.ctes.contains(&lower) {
+            *name = ObjectName::from(vec![quoted(&lower)]);
+            return Ok(());
+        }
+        if table.database.is_none() && lower == "dual" {
+            return Err(unsupported("FROM DUAL beside other tables"));
+        }
+        let database = table.database.or_else(|| self.settings.database.clone());
+        let database = database.ok_or_else(|| Error::mysql(1046, "no database selected"))?.to_lowercase();
+        *name = ObjectName::from(vec![quoted(&database), quoted(&lower)]);
+        self.tables.insert((database, lower));
+        Ok(())
+    }
+}
+
+fn refuse_select_clauses(select: &mut Select) -> Result<()> {
+    if matches!(select.from.as_slice(), [table] if is_dual(table)) {
+        select.from.clear();
+    }
+    // SQL_NO_CACHE, STRAIGHT_JOIN and others only advise; SQL_CALC_FOUND_ROWS would not.
+    if select.select_modifiers.as_ref().is_some_and(|modifiers| modifiers.sql_calc_found_rows) {
+        return Err(unsupported("SQL_CALC_FOUND_ROWS"));
+    }
+    select.select_modifiers = None;
+    select.optimizer_hints.clear();
+    if select.into.is_some() {
+        return Err(unsupported("SELECT ... INTO"));
+    }
+    if matches!(select.distinct, Some(sqlparser::ast::Distinct::On(_))) {
+        return Err(unsupported("DISTINCT ON"));
+    }
+    if select.qualify.is_some() {
+        return Err(unsupported("QUALIFY"));
+    }
+    Ok(())
+}
+
+fn is_dual(table: &TableWithJoins) -> bool {
+    let TableFactor::Table { name, alias: None, .. } = &table.relation else { return false };
+    table.joins.is_empty() && name.0.len() == 1 && name.to_string().eq_ignore_ascii_case("dual")
+}
+
+fn table_select(name: ObjectName) -> Result<Select> {
+    let query = crate::parse::parse_query(&format!("SELECT * FROM {name}"))?;
+    match *query.body {
+        SetExpr::Select(select) => Ok(*select),
+        _ => Err(unsupported("TABLE")),
+    }
+}
+
+fn table_alias(name: &str) -> TableAlias {
+    TableAlias { explicit: true, name: quoted(name), columns: Vec::new(), at: None }
+}
+
+fn lower_alias(alias: &mut TableAlias) {
+    alias.name = quoted(&alias.name.value.to_lowercase());
+    for column in &mut alias.columns {
+        column.name = quoted(&column.name.value.to_lowercase());
+    }
+}
+
+fn lower_name(name: &mut ObjectName) {
+    for part in &mut name.0 {
+        if let ObjectNamePart::Identifier(ident) = part {
+            *ident = quoted(&ident.value.to_lowercase());
+        }
+    }
+}
+
+/// A quoted identifier: its case stays as it is.
+pub(crate) fn quoted(name: &str) -> Ident {
+    Ident::with_quote('`', name)
+}
+
+/// The expression without parentheses around it.
+pub(crate) fn strip(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Nested(inner) => strip(inner),
+        other => other,
+    }
+}
+
+fn display_name(expr: &Expr) -> String {
+    let name = match expr {
+        Expr::Value(value) => match &value.value {
+            sqlparser::ast::Value::SingleQuotedString(text)
+            | sqlparser::ast::Value::DoubleQuotedString(text) => text.clone(),
+            other => other.to_string(),
+        },
+        other => other.to_string(),
+    };
+    name.chars().take(256).collect()
+}
+
+fn leftmost_select(body: &mut SetExpr) -> Option<&mut Select> {
+    match body {
+        SetExpr::Select(select) => Some(select),
+        SetExpr::Query(query) => leftmost_select(&mut query.body),
+        SetExpr::SetOperation { left, .. } => leftmost_select(left),
+        _ => None,
+    }
+}
+
+fn item_names(body: &SetExpr) -> Vec<ItemName> {
+    match body {
+        SetExpr::Select(select) => select.projection.iter().map(item_name).collect(),
+        SetExpr::Query(query) => item_names(&query.body),
+        SetExpr::SetOperation { left, .. } => item_names(left),
+        _ => vec![ItemName::Wildcard],
+    }
+}
+
+fn item_name(item: &SelectItem) -> ItemName {
+    match item {
+        SelectItem::UnnamedExpr(expr) => match strip(expr) {
+            Expr::Identifier(ident) => ItemName::Named(ident.value.clone()),
+            Expr::CompoundIdentifier(parts) if !parts[0].value.starts_with('@') => {
+                ItemName::Named(parts.last().map(|part| part.value.clone()).unwrap_or_default())
+            }
+            other => ItemName::Named(display_name(other)),
+        },
+        SelectItem::ExprWithAlias { alias, .. } => ItemName::Named(alias.value.clone()),
+        _ => ItemName::Wildcard,
+    }
+}
+
+/// MySQL lets columns of an answer share a name, the batch engine does not: later ones get another.
+fn make_unique(select: Option<&mut Select>) {
+    let Some(select) = select else { return };
+    let has_wildcard = select
+        .projection
+        .iter()
+        .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
+    let mut seen = BTreeSet::new();
+    for (index, item) in select.projection.iter_mut().enumerate() {
+        let ItemName::Named(name) = item_name(item) else { continue };
+        let is_new = seen.insert(name.to_lowercase());
+        let expr = match item {
+            SelectItem::UnnamedExpr(expr) => expr,
+            SelectItem::ExprWithAlias { expr, .. } if !is_new => expr,
+            _ => continue,
+        };
+        if !is_new || has_wildcard {
+            let alias = quoted(&format!("{}#{index}", name.to_lowercase()));
+            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+        }
+    }
+}
