@@ -10,7 +10,8 @@ use datafusion::logical_expr::expr::AggregateFunction as AggregateExpr;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, ExprSchemable, GroupsAccumulator, Signature, Volatility,
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, Expr, ExprSchemable, GroupsAccumulator, Signature,
+    Volatility,
 };
 use operators::AggregateFunction;
 use operators::accumulate::{Accumulator as Groups, Weights};
@@ -155,7 +156,8 @@ impl AggregateUDFImpl for Aggregate {
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> PlanResult<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(Many { groups: self.groups(&args, Weights::Positive)? }))
+        let groups = self.groups(&args, Weights::Positive)?;
+        Ok(Box::new(Many { empty: groups.clone(), groups }))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -216,6 +218,8 @@ impl Accumulator for One {
 /// An aggregate over many groups.
 #[derive(Debug)]
 struct Many {
+    /// Without any group, to begin again from.
+    empty: Groups,
     groups: Groups,
 }
 
@@ -231,7 +235,8 @@ impl Many {
 
 fn numbers(group_indices: &[usize]) -> PlanResult<Vec<u32>> {
     let number = |index: &usize| {
-        u32::try_from(*index).map_err(|_| to_datafusion(types::Error::unavailable("too many groups for one query")))
+        u32::try_from(*index)
+            .map_err(|_| to_datafusion(types::Error::unavailable("too many groups for one query")))
     };
     group_indices.iter().map(number).collect()
 }
@@ -266,6 +271,19 @@ impl GroupsAccumulator for Many {
         let Some(states) = values.first() else { return Ok(()) };
         let groups = numbers(group_indices)?;
         self.groups.merge(states.as_binary::<i32>(), &groups).map_err(to_datafusion)
+    }
+
+    fn convert_to_state(
+        &self,
+        values: &[ArrayRef],
+        opt_filter: Option<&BooleanArray>,
+    ) -> PlanResult<Vec<ArrayRef>> {
+        let n_rows = values.first().map_or(0, |values| values.len());
+        let own_groups: Vec<usize> = (0..n_rows).collect();
+        let mut groups = self.empty.clone();
+        groups.grow(n_rows);
+        groups.update(values, None, &numbers(&own_groups)?, opt_filter).map_err(to_datafusion)?;
+        Ok(vec![Arc::new(groups.states())])
     }
 
     fn size(&self) -> usize {

@@ -4,11 +4,13 @@
 //! set of rewrites that views and ad-hoc queries share; a view's plan becomes a plan of operators or is
 //! refused with the construct's name. DataFusion is named only here and in `query`.
 
+mod aggregates;
 pub mod catalog;
 mod class;
 mod error;
 mod expression;
 mod functions;
+mod lower;
 mod meaning;
 mod parse;
 mod plan;

@@ -14,7 +14,8 @@ use datafusion::common::{Column, DFSchema, JoinConstraint, Result as PlanResult}
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, ExprSchemable, Join, Limit, LogicalPlan, Projection, Sort, SortExpr, Union, col, lit,
+    Aggregate, Distinct, Expr, ExprSchemable, Join, Limit, LogicalPlan, Projection, Sort, SortExpr, Union,
+    col, lit,
 };
 
 use crate::aggregates;
@@ -26,7 +27,8 @@ pub(crate) use expr::{Lowering, convert, truth};
 
 /// Lowers a whole plan, subqueries included.
 pub(crate) fn lower_plan(plan: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
-    let lowered = plan.transform_up_with_subqueries(|node| lower_node(node, library).map(Transformed::yes))?;
+    let lowered =
+        plan.transform_up_with_subqueries(|node| lower_node(node, library).map(Transformed::yes))?;
     Ok(lowered.data)
 }
 
@@ -133,7 +135,8 @@ fn lower_distinct(input: Arc<LogicalPlan>, library: &Library) -> PlanResult<Logi
     if !has_text {
         return Ok(LogicalPlan::Distinct(Distinct::All(input)));
     }
-    let group = input.schema().iter().map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field))));
+    let group =
+        input.schema().iter().map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field))));
     let aggregate = Aggregate::try_new(input.clone(), group.collect(), Vec::new())?;
     lower_aggregate(aggregate, library)
 }
@@ -156,7 +159,11 @@ fn lower_aggregate(aggregate: Aggregate, library: &Library) -> PlanResult<Logica
                     } else {
                         expr
                     };
-                    Ok(Transformed::new(expr, is_text, datafusion::common::tree_node::TreeNodeRecursion::Jump))
+                    Ok(Transformed::new(
+                        expr,
+                        is_text,
+                        datafusion::common::tree_node::TreeNodeRecursion::Jump,
+                    ))
                 })?;
                 Ok(padded.data)
             })
@@ -220,9 +227,11 @@ fn complete_order(limit: Limit) -> PlanResult<LogicalPlan> {
 fn complete_below(node: LogicalPlan) -> PlanResult<LogicalPlan> {
     match node {
         LogicalPlan::Sort(mut sort) => {
-            let columns = sort.input.schema().iter().map(|(qualifier, field)| {
-                Expr::Column(Column::from((qualifier, field)))
-            });
+            let columns = sort
+                .input
+                .schema()
+                .iter()
+                .map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field))));
             for column in columns {
                 if !sort.expr.iter().any(|order| order.expr == column) {
                     sort.expr.push(SortExpr::new(column, true, true));

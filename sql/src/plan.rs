@@ -1,23 +1,46 @@
 //! From a query's tree to a logical plan with MySQL's meaning.
 
+mod context;
+mod output;
+
 use std::sync::Arc;
 
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema, Result as PlanResult, TableReference};
+use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::SessionState;
-use datafusion::logical_expr::{Expr, LogicalPlan, TableSource};
+use datafusion::logical_expr::{Expr, LogicalPlan, Projection, TableSource};
+use datafusion::prelude::SessionConfig;
+use datafusion::sql::planner::{PlannerContext, SqlToRel};
 use sqlparser::ast;
-use tidb::ColumnType;
-use types::{Error, Result};
+use tidb::{ColumnInfo, ColumnType};
+use types::Result;
 
-use crate::Settings;
+use crate::class::Class;
+use crate::functions::Library;
+use crate::lower::{Lowering, convert, lower_plan, truth};
+use crate::meaning::Rewrite;
+use crate::{Settings, aggregates, from_datafusion};
+
+pub(crate) use context::{Context, parser_options};
+pub(crate) use output::{Declared, column_types};
 
 /// Finds what a name in a query stands for. Implemented by whoever runs the query.
 pub trait Resolver: Send + Sync {
-    /// The source of a table or view; names come as written. A view may answer with a source that has a
+    /// The source of a table or view; names come in lower case. A view may answer with a source that has a
     /// logical plan (its query inlined).
     ///
     /// # Errors
     /// MySQL 1146 if there is no such table, 1049 if there is no such database.
     fn table(&self, database: &str, name: &str) -> Result<Arc<dyn TableSource>>;
+
+    /// The declared columns of a table or view, in the order of its source's schema, if they are known:
+    /// they give columns of an answer their exact types.
+    fn columns(&self, database: &str, name: &str) -> Option<Vec<ColumnInfo>> {
+        let _ = (database, name);
+        None
+    }
 }
 
 /// A column of a query's answer.
@@ -40,11 +63,27 @@ pub struct PlannedQuery {
     pub columns: Vec<OutputColumn>,
 }
 
+/// The configuration of every session of the batch engine.
+fn config() -> SessionConfig {
+    let mut config = SessionConfig::new().with_target_partitions(1).with_information_schema(false);
+    let options = config.options_mut();
+    options.sql_parser.parse_float_as_decimal = true;
+    options.sql_parser.map_string_types_to_utf8view = false;
+    options.sql_parser.enable_ident_normalization = false;
+    options.sql_parser.default_null_ordering = "nulls_min".to_owned();
+    options.optimizer.filter_null_join_keys = true;
+    config
+}
+
 /// A session of the batch engine with our functions and aggregates, in which planned queries run.
 #[must_use]
 pub fn session_state(settings: &Settings) -> SessionState {
     let _ = settings;
-    datafusion::execution::SessionStateBuilder::new().build()
+    SessionStateBuilder::new()
+        .with_config(config())
+        .with_default_features()
+        .with_aggregate_functions(aggregates::all())
+        .build()
 }
 
 /// Plans a query.
@@ -52,12 +91,65 @@ pub fn session_state(settings: &Settings) -> SessionState {
 /// # Errors
 /// With the MySQL code of what is wrong with the query.
 pub fn plan_query(query: &ast::Query, resolver: &dyn Resolver, settings: &Settings) -> Result<PlannedQuery> {
-    let _ = (query, resolver, settings);
-    Err(Error::invalid("queries are not planned yet"))
+    crate::stack::with_room(|| {
+        let mut query = query.clone();
+        let mut rewrite = Rewrite::new(settings, false);
+        let names = rewrite.outermost(&mut query)?;
+        let library = Library::new(settings)?;
+        let (plan, declared) = logical_plan(query, resolver, &library)?;
+        let state = session_state(settings);
+        let plan = analyse(plan, state.analyzer(), state.config_options())?;
+        let columns = output::output_columns(&plan, &names, &declared)?;
+        Ok(PlannedQuery { plan, columns })
+    })
+}
+
+/// From a rewritten query to a lowered plan, not yet analysed.
+pub(crate) fn logical_plan(
+    query: ast::Query,
+    resolver: &dyn Resolver,
+    library: &Library,
+) -> Result<(LogicalPlan, Declared)> {
+    let context = Context::new(Some(resolver), library);
+    let planner = SqlToRel::new_with_options(&context, parser_options());
+    let statement = ast::Statement::Query(Box::new(query));
+    let plan = planner.sql_statement_to_plan(statement).map_err(from_datafusion)?;
+    let plan =
+        lower_plan(plan, library).and_then(|plan| no_conditions(plan, library)).map_err(from_datafusion)?;
+    drop(planner);
+    Ok((plan, context.into_declared()))
+}
+
+/// Applies the engine's analysis (what is left to coerce, checks).
+pub(crate) fn analyse(
+    plan: LogicalPlan,
+    analyzer: &datafusion::optimizer::Analyzer,
+    options: &ConfigOptions,
+) -> Result<LogicalPlan> {
+    analyzer.execute_and_check(plan, options, |_, _| {}).map_err(from_datafusion)
+}
+
+/// Answers have no booleans and no columns of type NULL.
+fn no_conditions(plan: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
+    let schema = Arc::clone(plan.schema());
+    let is_plain = |class: Option<Class>| !matches!(class, Some(Class::Bool | Class::Null));
+    if schema.fields().iter().all(|field| is_plain(Class::of(field.data_type()))) {
+        return Ok(plan);
+    }
+    let columns = schema.iter().map(|(qualifier, field)| {
+        let column = Expr::Column(Column::from((qualifier, field)));
+        if is_plain(Class::of(field.data_type())) {
+            return column;
+        }
+        let target = arrow::datatypes::DataType::Int64;
+        convert(column, field.data_type(), &target, library).alias_qualified(qualifier.cloned(), field.name())
+    });
+    Ok(LogicalPlan::Projection(Projection::try_new(columns.collect(), Arc::new(plan))?))
 }
 
 /// Plans scalar expressions over the columns of one table (for DML: values, conditions), each of them
-/// with MySQL's meaning; a condition is made a boolean if `as_condition` says so.
+/// with MySQL's meaning; a condition is made a boolean if `as_condition` says so. Columns in the result
+/// are qualified by the given name and named as the source names them.
 ///
 /// # Errors
 /// With the MySQL code of what is wrong.
@@ -67,6 +159,71 @@ pub fn plan_expressions(
     as_condition: bool,
     settings: &Settings,
 ) -> Result<Vec<Expr>> {
-    let _ = (expressions, table, as_condition, settings);
-    Err(Error::invalid("expressions are not planned yet"))
+    crate::stack::with_room(|| {
+        let library = Library::new(settings)?;
+        let columns = TableColumns::new(table).map_err(from_datafusion)?;
+        let plan_one = |expression: &ast::Expr| {
+            let mut expression = expression.clone();
+            let mut rewrite = Rewrite::new(settings, false);
+            if as_condition {
+                rewrite.predicate(&mut expression)?;
+            } else {
+                rewrite.value(&mut expression)?;
+            }
+            columns.plan(expression, &library, as_condition).map_err(from_datafusion)
+        };
+        expressions.iter().map(plan_one).collect()
+    })
+}
+
+/// The columns that expressions without a query may name.
+struct TableColumns {
+    shown: Option<String>,
+    names: Vec<String>,
+    schema: DFSchema,
+}
+
+impl TableColumns {
+    fn new(table: Option<(&str, Arc<dyn TableSource>)>) -> PlanResult<TableColumns> {
+        let Some((shown, source)) = table else {
+            return Ok(TableColumns { shown: None, names: Vec::new(), schema: DFSchema::empty() });
+        };
+        let names: Vec<String> = source.schema().fields().iter().map(|field| field.name().clone()).collect();
+        let fields: Vec<_> = source
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| Arc::new(field.as_ref().clone().with_name(field.name().to_lowercase())))
+            .collect();
+        let qualifier = TableReference::bare(shown.to_lowercase());
+        let schema = DFSchema::try_from_qualified_schema(qualifier, &arrow::datatypes::Schema::new(fields))?;
+        Ok(TableColumns { shown: Some(shown.to_owned()), names, schema })
+    }
+
+    fn plan(&self, expression: ast::Expr, library: &Library, as_condition: bool) -> PlanResult<Expr> {
+        let context = Context::new(None, library);
+        let planner = SqlToRel::new_with_options(&context, parser_options());
+        let expr = planner.sql_to_expr(expression, &self.schema, &mut PlannerContext::new())?;
+        let lowering = Lowering { library, schema: &self.schema };
+        let expr = expr.transform_up(|expr| lowering.lower(expr))?.data;
+        let data_type = datafusion::logical_expr::ExprSchemable::get_type(&expr, &self.schema)?;
+        let expr = match as_condition {
+            true => truth(expr, &data_type, library),
+            false if data_type == arrow::datatypes::DataType::Boolean => {
+                convert(expr, &data_type, &arrow::datatypes::DataType::Int64, library)
+            }
+            false => expr,
+        };
+        let renamed = expr.transform_up(|expr| match expr {
+            Expr::Column(column) => Ok(Transformed::yes(Expr::Column(self.as_source(&column)))),
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(renamed.data)
+    }
+
+    fn as_source(&self, column: &Column) -> Column {
+        let name = self.names.iter().find(|name| name.to_lowercase() == column.name);
+        let relation = self.shown.as_ref().map(|shown| TableReference::bare(shown.as_str()));
+        Column::new(relation, name.cloned().unwrap_or_else(|| column.name.clone()))
+    }
 }

@@ -143,7 +143,11 @@ impl Lowering<'_> {
         let pattern = match (escape, literal_text(&pattern)) {
             ('\\', _) => convert(pattern, &pattern_type, &DataType::Utf8, self.library),
             (escape, Some(text)) => lit(with_backslash_escapes(text, escape)),
-            _ => return Err(to_datafusion(unsupported("LIKE ... ESCAPE with a pattern that is not constant"))),
+            _ => {
+                return Err(to_datafusion(unsupported(
+                    "LIKE ... ESCAPE with a pattern that is not constant",
+                )));
+            }
         };
         Ok(Expr::Like(Like::new(false, Box::new(value), Box::new(pattern), None, false)))
     }
@@ -178,8 +182,10 @@ impl Lowering<'_> {
         if values.is_empty() {
             return Ok(last);
         }
-        let branches =
-            values.into_iter().map(|value| (Box::new(value.clone().is_not_null()), Box::new(value))).collect();
+        let branches = values
+            .into_iter()
+            .map(|value| (Box::new(value.clone().is_not_null()), Box::new(value)))
+            .collect();
         Ok(Expr::Case(Case::new(None, branches, Some(Box::new(last)))))
     }
 
@@ -353,8 +359,9 @@ fn constant_as(expr: &Expr, other: &DataType, library: &Library) -> PlanResult<O
                 _ => "TIMESTAMP",
             };
             let micros = values::local_time(text, library.zone());
-            let micros = micros
-                .ok_or_else(|| to_datafusion(Error::mysql(1525, format!("incorrect {name} value: '{text}'"))))?;
+            let micros = micros.ok_or_else(|| {
+                to_datafusion(Error::mysql(1525, format!("incorrect {name} value: '{text}'")))
+            })?;
             Ok(time_constant(micros, class, library))
         }
         _ => Ok(None),
@@ -386,4 +393,3 @@ fn time_constant(micros: i64, class: Option<Class>, library: &Library) -> Option
         _ => None,
     }
 }
-
