@@ -11,8 +11,8 @@ use tidb::comparable::{
     put_bytes, put_f64, put_i64, put_u64, skip_bytes, take_bytes, take_f64, take_i64, take_u64,
 };
 use tidb::{
-    Decimal, Handle, RowDecoder, RowEncoder, TableInfo, decode_record_key, pack_date, pack_time, pad_key,
-    point_key, unpack_date, unpack_time,
+    Cast, Decimal, Handle, RowDecoder, RowEncoder, TableInfo, convert_column, decode_record_key, pack_date,
+    pack_time, pad_key, point_key, unpack_date, unpack_time,
 };
 
 use crate::arbitrary::{DAYS, MICROS, table_and_rows};
@@ -214,6 +214,35 @@ proptest! {
         for handle in [Handle::Int(int), Handle::Common(common)] {
             let key = tidb::record_key(table, &handle);
             prop_assert_eq!(decode_record_key(&key).unwrap(), (table, handle));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// Whatever a conversion accepts can be stored, comes back as it is, and converts to itself.
+    #[test]
+    fn what_is_accepted_can_be_stored((target, source) in (table_and_rows(), table_and_rows())) {
+        let (target, source) = (target.0, source.1);
+        for wanted in &target.columns {
+            // Of the primary key only the type matters here.
+            let column = tidb::ColumnInfo { id: 1, not_null: false, default: None, ..wanted.clone() };
+            let table = crate::arbitrary::table(vec![column], &[]);
+            for array in source.columns() {
+                let Ok(kept) = convert_column(&table.columns[0], array, &Cast::default()) else { continue };
+                prop_assert_eq!(kept.len(), array.len());
+                let again = convert_column(&table.columns[0], &kept, &Cast::default()).unwrap();
+                prop_assert_eq!(&bits(&again), &bits(&kept));
+                let batch = RecordBatch::try_new(table.arrow_schema(), vec![kept]).unwrap();
+                let handles: Vec<i64> = (0..batch.num_rows() as i64).collect();
+                let rows = RowEncoder::new(&table).unwrap().encode_batch(&batch, Some(&handles)).unwrap();
+                let mut decoder = RowDecoder::new(&table, &[0]).unwrap();
+                for (key, value) in &rows {
+                    decoder.append(key, value).unwrap();
+                }
+                prop_assert_eq!(&bits(decoder.finish().unwrap().column(0)), &bits(batch.column(0)));
+            }
         }
     }
 }
