@@ -20,7 +20,8 @@ use sqlparser::ast::{
 use types::{Error, Result};
 
 use crate::Settings;
-use crate::parse::unsupported;
+use crate::parse::{Source, unsupported};
+use sqlparser::tokenizer::Location;
 
 /// The name of an item of the outermost SELECT.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +41,13 @@ pub(crate) struct Rewrite<'a> {
     ctes: Vec<String>,
     /// Tables named, as (database, name) in lower case.
     pub(crate) tables: BTreeSet<(String, String)>,
+    /// Where names stand that have no database written, and the database they mean.
+    unqualified: Vec<(Location, String)>,
 }
 
 impl<'a> Rewrite<'a> {
     pub(crate) fn new(settings: &'a Settings, for_view: bool) -> Rewrite<'a> {
-        Rewrite { settings, for_view, ctes: Vec::new(), tables: BTreeSet::new() }
+        Rewrite { settings, for_view, ctes: Vec::new(), tables: BTreeSet::new(), unqualified: Vec::new() }
     }
 
     /// Rewrites the outermost query and returns the names of its columns.
@@ -53,6 +56,26 @@ impl<'a> Rewrite<'a> {
         make_unique(leftmost_select(&mut query.body));
         self.query(query)?;
         Ok(names)
+    }
+
+    /// The text that was parsed, with the database written before every table's name.
+    pub(crate) fn qualified(&self, text: &str) -> String {
+        let source = Source::new(text);
+        let mut places: Vec<(usize, &str)> = self
+            .unqualified
+            .iter()
+            .map(|(location, database)| (source.offset(*location), database.as_str()))
+            .collect();
+        places.sort_unstable();
+        let mut qualified = String::with_capacity(text.len());
+        let mut copied = 0;
+        for (at, database) in places {
+            qualified.push_str(&text[copied..at]);
+            qualified.push_str(&format!("`{}`.", database.replace('`', "``")));
+            copied = at;
+        }
+        qualified.push_str(&text[copied..]);
+        qualified
     }
 
     pub(crate) fn query(&mut self, query: &mut Query) -> Result<()> {
@@ -116,6 +139,7 @@ impl<'a> Rewrite<'a> {
                 }
                 Ok(())
             }
+            SetExpr::Table(_) if self.for_view => Err(unsupported("TABLE in a view")),
             SetExpr::Table(table) => {
                 let name = table.table_name.clone().unwrap_or_default();
                 let database = table.schema_name.clone();
@@ -324,8 +348,12 @@ impl<'a> Rewrite<'a> {
         if table.database.is_none() && lower == "dual" {
             return Err(unsupported("FROM DUAL beside other tables"));
         }
+        let is_qualified = table.database.is_some();
         let database = table.database.or_else(|| self.settings.database.clone());
         let database = database.ok_or_else(|| Error::mysql(1046, "no database selected"))?.to_lowercase();
+        if !is_qualified && let Some(ident) = name.0.first().and_then(ObjectNamePart::as_ident) {
+            self.unqualified.push((ident.span.start, database.clone()));
+        }
         *name = ObjectName::from(vec![quoted(&database), quoted(&lower)]);
         self.tables.insert((database, lower));
         Ok(())

@@ -19,7 +19,7 @@ use types::{Error, Result};
 
 pub use bind::bind_parameters;
 pub(crate) use bind::literal_expr;
-pub(crate) use table::{column_type, decimal_type};
+pub(crate) use table::decimal_type;
 pub(crate) use tokens::Source;
 
 use crate::{ParsedStatement, QueryStatement, Settings, Statement, TableName};

@@ -24,7 +24,7 @@ use crate::meaning::Rewrite;
 use crate::{Settings, aggregates, from_datafusion};
 
 pub(crate) use context::{Context, parser_options};
-pub(crate) use output::{Declared, column_types};
+pub(crate) use output::{Declared, OutputNames, column_types};
 
 /// Finds what a name in a query stands for. Implemented by whoever runs the query.
 pub trait Resolver: Send + Sync {

@@ -1,12 +1,33 @@
 //! From a view's query to a plan of operators, or a refusal that names the construct.
+//!
+//! The query takes the same way as an ad-hoc one (rewrite, planner, lowering, analysis), then a list of
+//! optimizer rules chosen for incremental work, and is compiled node by node. Views that it reads are
+//! inlined under their stored settings, so what remains reads base tables only.
 
+mod aggregate;
+mod compile;
+mod facts;
+mod join;
+mod names;
+mod refuse;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::{Optimizer, OptimizerRule};
 use operators::Plan;
-use sqlparser::ast;
 use tidb::ColumnInfo;
 use types::{Error, Result, TableId};
 
-use crate::Settings;
 use crate::catalog::Catalog;
+use crate::class;
+use crate::functions::Library;
+use crate::meaning::Rewrite;
+use crate::plan::{OutputNames, column_types, logical_plan};
+use crate::{Settings, from_datafusion, session_state};
 
 /// Everything that CREATE MATERIALIZED VIEW derives from a query.
 #[derive(Clone, Debug)]
@@ -17,7 +38,7 @@ pub struct ViewPlan {
     pub columns: Vec<ColumnInfo>,
     /// Output columns (positions) that identify a row, are never NULL and may be a key; `None` for hidden handles.
     pub key: Option<Vec<usize>>,
-    /// Base tables read, through views too, without repetition.
+    /// Base tables the plan reads, through views too, without repetition.
     pub base_tables: Vec<TableId>,
     /// Tables and views that the query names.
     pub depends_on: Vec<TableId>,
@@ -32,7 +53,107 @@ pub struct ViewPlan {
 /// # Errors
 /// MySQL 1235 with the name of the construct that views do not support, or what is wrong with the query.
 pub fn plan_view(catalog: &Catalog, text: &str, columns: &[String], settings: &Settings) -> Result<ViewPlan> {
-    let _ = (catalog, text, columns, settings);
-    let _: Option<ast::Query> = None;
-    Err(Error::invalid("views are not planned yet"))
+    crate::stack::with_room(|| plan_view_here(catalog, text, columns, settings))
+}
+
+fn plan_view_here(
+    catalog: &Catalog,
+    text: &str,
+    columns: &[String],
+    settings: &Settings,
+) -> Result<ViewPlan> {
+    let mut query = crate::parse::parse_query(text)?;
+    let mut rewrite = Rewrite::new(settings, true);
+    let names = rewrite.outermost(&mut query)?;
+    let depends_on = named(catalog, &rewrite.tables)?;
+    let qualified = rewrite.qualified(text);
+    let library = Library::new(settings)?;
+    let resolver = names::CatalogNames { catalog, settings };
+    let (logical, declared) = logical_plan(query, &resolver, &library)?;
+    refuse::volatile(&logical)?;
+    let output = OutputNames::new(&logical, &names, &declared, columns)?;
+    let optimised = optimise(logical, settings)?;
+    let types = column_types(&optimised, &declared);
+    let compiled = compile::compile(&optimised, catalog, settings)?;
+    let columns = column_infos(&output, &optimised, types, &compiled)?;
+    let key = choose_key(&compiled, &columns);
+    Ok(ViewPlan {
+        base_tables: compiled.plan.tables(),
+        fingerprint: compiled.plan.fingerprint(),
+        plan: compiled.plan,
+        columns,
+        key,
+        depends_on,
+        query: qualified,
+    })
+}
+
+/// The tables and views that a query names.
+fn named(catalog: &Catalog, tables: &BTreeSet<(String, String)>) -> Result<Vec<TableId>> {
+    tables.iter().map(|(database, name)| Ok(catalog.require(database, name)?.id())).collect()
+}
+
+/// Rules that help an incremental plan or that it cannot do without. Left out are those that push limits,
+/// split aggregates in two, or turn joins into others by what they know of keys.
+fn rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    use datafusion::optimizer as rule;
+    vec![
+        Arc::new(rule::optimize_unions::OptimizeUnions::new()),
+        Arc::new(rule::simplify_expressions::SimplifyExpressions::new()),
+        Arc::new(rule::replace_distinct_aggregate::ReplaceDistinctWithAggregate::new()),
+        Arc::new(rule::decorrelate_predicate_subquery::DecorrelatePredicateSubquery::new()),
+        Arc::new(rule::scalar_subquery_to_join::ScalarSubqueryToJoin::new()),
+        Arc::new(rule::extract_equijoin_predicate::ExtractEquijoinPredicate::new()),
+        Arc::new(rule::eliminate_duplicated_expr::EliminateDuplicatedExpr::new()),
+        Arc::new(rule::eliminate_filter::EliminateFilter::new()),
+        Arc::new(rule::eliminate_cross_join::EliminateCrossJoin::new()),
+        Arc::new(rule::propagate_empty_relation::PropagateEmptyRelation::new()),
+        Arc::new(rule::filter_null_join_keys::FilterNullJoinKeys::default()),
+        Arc::new(rule::eliminate_outer_join::EliminateOuterJoin::new()),
+        Arc::new(rule::push_down_filter::PushDownFilter::new()),
+        Arc::new(rule::optimize_projections::OptimizeProjections::new()),
+    ]
+}
+
+fn optimise(logical: LogicalPlan, settings: &Settings) -> Result<LogicalPlan> {
+    let state = session_state(settings);
+    let analysed = crate::plan::analyse(logical, state.analyzer(), state.config_options())?;
+    let optimizer = Optimizer::with_rules(rules());
+    optimizer.optimize(analysed, &state, |_, _| {}).map_err(from_datafusion)
+}
+
+/// The view's columns as a table's.
+fn column_infos(
+    output: &OutputNames,
+    optimised: &LogicalPlan,
+    types: Vec<Option<tidb::ColumnType>>,
+    compiled: &compile::Compiled,
+) -> Result<Vec<ColumnInfo>> {
+    let fields = optimised.schema().fields();
+    let mut columns = Vec::with_capacity(fields.len());
+    for (index, (field, declared)) in fields.iter().zip(types).enumerate() {
+        let column_type = declared.or_else(|| class::column_type(field.data_type()));
+        let column_type = column_type.ok_or_else(|| {
+            Error::mysql(1235, format!("values of type {} have no SQL type", field.data_type()))
+        })?;
+        columns.push(ColumnInfo {
+            id: i64::try_from(index + 1).map_err(|_| Error::invalid("too many columns"))?,
+            name: output.names[index].clone(),
+            column_type,
+            not_null: compiled.not_null[index],
+            default: None,
+            origin_default: None,
+            comment: String::new(),
+        });
+    }
+    Ok(columns)
+}
+
+/// The shortest of the known keys that a table can have as its primary key.
+fn choose_key(compiled: &compile::Compiled, columns: &[ColumnInfo]) -> Option<Vec<usize>> {
+    let usable = |key: &&Vec<usize>| {
+        !key.is_empty()
+            && key.iter().all(|at| columns[*at].not_null && columns[*at].column_type.allowed_in_key())
+    };
+    compiled.keys.iter().filter(usable).min_by_key(|key| key.len()).cloned()
 }

@@ -556,7 +556,7 @@ fn primary_key(new: &NewView, plan: &crate::ViewPlan) -> Result<Vec<usize>> {
         if !column.not_null {
             return Err(Error::mysql(1171, format!("CLUSTER BY column '{name}' may be NULL")));
         }
-        if !allowed_in_key(&column.column_type) {
+        if !column.column_type.allowed_in_key() {
             return Err(Error::mysql(1170, format!("CLUSTER BY column '{name}' is not allowed in a key")));
         }
         if !primary_key.contains(&position) {
@@ -572,18 +572,6 @@ fn primary_key(new: &NewView, plan: &crate::ViewPlan) -> Result<Vec<usize>> {
         }
     }
     Ok(primary_key)
-}
-
-/// Whether a type may be in a primary key: texts and blobs have no length limit, so they may not.
-#[must_use]
-pub(crate) fn allowed_in_key(column_type: &ColumnType) -> bool {
-    const KEY_BYTES_MAX: u32 = 3072;
-    match column_type {
-        ColumnType::Text(_) | ColumnType::Blob(_) => false,
-        ColumnType::Char(length) | ColumnType::Varchar(length) => length.saturating_mul(4) <= KEY_BYTES_MAX,
-        ColumnType::Binary(length) | ColumnType::Varbinary(length) => *length <= KEY_BYTES_MAX,
-        _ => true,
-    }
 }
 
 fn is_handle(columns: &[ColumnInfo], primary_key: &[usize]) -> bool {
@@ -610,7 +598,7 @@ fn table_info(statement: &CreateTable) -> Result<TableInfo> {
         if primary_key.contains(&position) {
             return Err(Error::mysql(1060, format!("duplicate column name '{name}'")));
         }
-        if !allowed_in_key(&columns[position].column_type) {
+        if !columns[position].column_type.allowed_in_key() {
             let text = format!("column '{name}' is a text, a blob or too long to be in a key");
             return Err(Error::mysql(1170, text));
         }

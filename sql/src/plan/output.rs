@@ -42,6 +42,41 @@ pub(super) fn output_columns(
     Ok(columns)
 }
 
+/// The names of a view's columns: the list of CREATE, or the query's.
+pub(crate) struct OutputNames {
+    pub(crate) names: Vec<String>,
+}
+
+impl OutputNames {
+    /// Names for the columns of a plan that is not yet optimised.
+    pub(crate) fn new(
+        plan: &LogicalPlan,
+        names: &[ItemName],
+        declared: &Declared,
+        list: &[String],
+    ) -> Result<OutputNames> {
+        let n_fields = plan.schema().fields().len();
+        let names = if list.is_empty() {
+            shown_names(plan.schema(), names, &column_names(plan, declared))
+        } else if list.len() == n_fields {
+            list.to_vec()
+        } else {
+            let text =
+                "in definition of view, SELECT list and column names list have different column counts";
+            return Err(Error::mysql(1353, text));
+        };
+        for (index, name) in names.iter().enumerate() {
+            if names[..index].iter().any(|known| known.to_lowercase() == name.to_lowercase()) {
+                return Err(Error::mysql(1060, format!("duplicate column name '{name}'")));
+            }
+            if name.is_empty() || name.ends_with(' ') || name.chars().count() > 64 {
+                return Err(Error::mysql(1166, format!("incorrect column name '{name}'")));
+            }
+        }
+        Ok(OutputNames { names })
+    }
+}
+
 /// Names in the order of the fields; wildcards take as many as are left for them.
 fn shown_names(schema: &DFSchema, names: &[ItemName], declared: &[Option<String>]) -> Vec<String> {
     let n_fields = schema.fields().len();
