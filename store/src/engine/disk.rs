@@ -96,7 +96,9 @@ fn engine_error(error: &fjall::Error) -> Error {
     let text = format!("engine: {error}");
     match error {
         Fjall::Locked => Error::invalid("engine: the directory is in use by another process"),
-        Fjall::Poisoned => Error::closed(text),
+        Fjall::Poisoned => Error::closed(
+            "engine: stopped after a write in the background failed (is the disk full or broken? the log has the cause)",
+        ),
         Fjall::Io(_) => Error::unavailable(text),
         _ => Error::corrupt(text),
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use store::engine::{DiskEngine, DiskOptions, Space};
-use store::{EmbeddedStore, Key, KeyRange, Options, Snapshot, Store, Transaction};
-use types::ErrorKind;
+use store::{Change, EmbeddedStore, Key, KeyRange, Options, Snapshot, Store, Transaction};
+use types::{ErrorKind, Timestamp};
 
 fn small() -> DiskOptions {
     DiskOptions { memtable_bytes: 64 << 10, cache_bytes: 1 << 20, ..DiskOptions::default() }
@@ -20,10 +20,20 @@ fn options() -> Options {
     Options { disk: small(), ..Options::default() }
 }
 
-/// Writes some versions, part of them in tables, part in the journal only; returns what must be there.
-async fn filled(directory: &Path) -> BTreeMap<Key, Vec<u8>> {
+/// What must be there.
+#[derive(Default)]
+struct Filled {
+    data: BTreeMap<Key, Vec<u8>>,
+    changes: Vec<Change>,
+    held: Timestamp,
+}
+
+/// Writes some versions, part of them in tables, part in the journal only.
+async fn filled(directory: &Path) -> Filled {
     let store = EmbeddedStore::open(directory, options()).unwrap();
     let mut data = BTreeMap::new();
+    let held = store.read_timestamp().await.unwrap();
+    store.hold("reader", held).await.unwrap();
     for round in 0..30u32 {
         let mut transaction = Transaction::begin(store.clone()).await.unwrap();
         for row in 0..40u32 {
@@ -41,8 +51,20 @@ async fn filled(directory: &Path) -> BTreeMap<Key, Vec<u8>> {
     let mut transaction = Transaction::begin(store.clone()).await.unwrap();
     transaction.put("row/last", "covers the blobs");
     data.insert(Key::from("row/last"), b"covers the blobs".to_vec());
-    transaction.commit().await.unwrap();
-    data
+    let to = transaction.commit().await.unwrap();
+    let changes = all_changes(&store, held, to).await.unwrap();
+    assert_eq!(changes.len(), 30 * 40 + 1);
+    Filled { data, changes, held }
+}
+
+async fn all_changes(
+    store: &Arc<EmbeddedStore>,
+    from: Timestamp,
+    to: Timestamp,
+) -> types::Result<Vec<Change>> {
+    let page = store.changes(&[KeyRange::all()], from, to, None, 10_000).await?;
+    assert!(page.next.is_none());
+    Ok(page.changes)
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {
@@ -72,7 +94,8 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Opens what is left; every answer is right or an error. Returns what came of it.
-async fn judge(directory: &Path, data: &BTreeMap<Key, Vec<u8>>, case: &str) -> &'static str {
+async fn judge(directory: &Path, filled: &Filled, case: &str) -> &'static str {
+    let data = &filled.data;
     let store = match EmbeddedStore::open(directory, options()) {
         Ok(store) => store,
         Err(error) => {
@@ -113,6 +136,15 @@ async fn judge(directory: &Path, data: &BTreeMap<Key, Vec<u8>>, case: &str) -> &
             }
         }
     }
+    let to = filled.changes.last().unwrap().commit_ts;
+    match all_changes(&store, filled.held, to).await {
+        Ok(changes) => assert!(changes == filled.changes, "{case}: {} changes", changes.len()),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{case}: {error}");
+            outcome = "errors at reads";
+        }
+    }
+    assert_eq!(store.holds().await.unwrap(), [("reader".to_owned(), filled.held)], "{case}");
     outcome
 }
 
@@ -129,7 +161,7 @@ async fn a_broken_byte_or_a_cut_file_is_never_a_wrong_answer() {
         .collect();
     assert!(names.len() > 5, "{names:?}");
     let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
-    for case in 0..60 {
+    for case in 0..120 {
         let copied = tempfile::tempdir().unwrap();
         copy(original.path(), copied.path());
         let name = &names[case % names.len()];

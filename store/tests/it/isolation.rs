@@ -1,5 +1,7 @@
 //! Snapshots under flushes and compactions: fjall's own are not repeatable then, ours must be.
 
+#![allow(clippy::disallowed_methods, reason = "the test awaits every task that it spawns")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;

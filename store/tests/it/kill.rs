@@ -30,6 +30,7 @@ fn options() -> Options {
 fn child_process_writes_until_it_is_killed() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let _scenario = fail::FailScenario::setup();
     runtime.block_on(async {
         let store = EmbeddedStore::open(directory, options()).unwrap();
         let writers = (0..WRITERS).map(|writer| write_for_ever(store.clone(), writer));
@@ -95,10 +96,11 @@ fn number_in(value: &[u8]) -> usize {
     std::str::from_utf8(value).unwrap().parse().unwrap()
 }
 
-fn start_child(directory: &Path) -> Child {
+fn start_child(directory: &Path, fail_points: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::child_process_writes_until_it_is_killed", "--nocapture"])
         .env(CHILD, directory)
+        .env("FAILPOINTS", fail_points)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -108,9 +110,9 @@ fn start_child(directory: &Path) -> Child {
 /// What a process acknowledged: writer, number, commit.
 type Acknowledged = (usize, usize, Timestamp);
 
-/// Kills the child after so many acknowledgements, and returns all that it gave.
-fn run_and_kill(directory: &Path, after: usize) -> Vec<Acknowledged> {
-    let mut child = start_child(directory);
+/// Kills the child after so many acknowledgements, unless it dies by itself; returns all that it gave.
+fn run_and_kill(directory: &Path, after: usize, fail_points: &str) -> Vec<Acknowledged> {
+    let mut child = start_child(directory, fail_points);
     let output = BufReader::new(child.stdout.take().unwrap());
     let mut acknowledged = Vec::new();
     let mut killed = false;
@@ -127,8 +129,9 @@ fn run_and_kill(directory: &Path, after: usize) -> Vec<Acknowledged> {
             killed = true;
         }
     }
-    assert!(killed, "the child ended by itself after {} acknowledgements", acknowledged.len());
-    child.wait().unwrap();
+    let dies_by_itself = !fail_points.is_empty();
+    assert_ne!(killed, dies_by_itself, "the child ended after {} acknowledgements", acknowledged.len());
+    assert!(!child.wait().unwrap().success());
     acknowledged
 }
 
@@ -192,11 +195,30 @@ fn acknowledged_commits_survive_sigkill() {
     let directory = tempfile::tempdir().unwrap();
     let mut total = 0;
     for _ in 0..8 {
-        let acknowledged = run_and_kill(directory.path(), random.random_range(5..200));
+        let acknowledged = run_and_kill(directory.path(), random.random_range(5..200), "");
         total += acknowledged.len();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(verify(directory.path(), &acknowledged));
     }
     println!("{total} acknowledged commits");
+}
+
+/// The committer dies at each step of a durable write; run with the feature `failpoints`.
+#[cfg(feature = "failpoints")]
+#[test]
+fn acknowledged_commits_survive_a_death_at_every_durable_step() {
+    let directory = tempfile::tempdir().unwrap();
+    for step in ["store::before_sync", "store::after_sync", "store::before_acknowledge"] {
+        for action in ["25*off->panic", "40*off->return"] {
+            if action.ends_with("return") && step != "store::before_sync" {
+                continue;
+            }
+            let acknowledged = run_and_kill(directory.path(), usize::MAX, &format!("{step}={action}"));
+            assert!(!acknowledged.is_empty(), "{step}");
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            runtime.block_on(verify(directory.path(), &acknowledged));
+        }
+    }
 }

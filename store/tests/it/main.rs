@@ -4,12 +4,14 @@
     clippy::unwrap_used,
     clippy::clone_on_ref_ptr,
     clippy::missing_panics_doc,
-    reason = "tests panic rather than return errors"
+    clippy::print_stdout,
+    reason = "tests panic rather than return errors, and say what they have seen"
 )]
 
 mod basics;
 mod broken_files;
 mod crash;
+mod full_disk;
 mod isolation;
 mod kill;
 mod model;
