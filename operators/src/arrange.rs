@@ -205,7 +205,9 @@ pub(crate) fn decode_rows(layout: &Layout, mut rows: Vec<&[u8]>) -> Result<Vec<A
         *row = row.get(HASH_BYTES..).ok_or_else(|| Error::corrupt("encoded row: too short"))?;
     }
     let decoded = layout.codec.decode(&mut rows)?;
-    let mut columns: Vec<Option<ArrayRef>> = vec![None; decoded.len()];
+    // A column may stand twice in a key.
+    let n_columns = layout.columns.iter().max().map_or(0, |column| column + 1);
+    let mut columns: Vec<Option<ArrayRef>> = vec![None; n_columns];
     for (column, array) in layout.columns.iter().zip(decoded) {
         columns[*column] = Some(array);
     }
@@ -213,6 +215,12 @@ pub(crate) fn decode_rows(layout: &Layout, mut rows: Vec<&[u8]>) -> Result<Vec<A
         .into_iter()
         .map(|column| column.ok_or_else(|| Error::invalid("a layout without some column")))
         .collect()
+}
+
+/// The same rows under a node's schema, which may differ in names and nullability.
+pub(crate) fn with_schema(delta: &Delta, schema: &SchemaRef, columns: Vec<ArrayRef>) -> Result<Delta> {
+    let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(delta.n_rows()));
+    Ok(delta.with_batch(RecordBatch::try_new_with_options(std::sync::Arc::clone(schema), columns, &options)?))
 }
 
 /// A delta of a node's schema from its columns.

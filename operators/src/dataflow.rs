@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, BooleanArray};
 use types::{Delta, Error, ErrorKind, Result, TableId};
 
-use crate::arrange::{Arrangement, Layout, decode_rows, delta_of};
+use crate::arrange::{Arrangement, Layout, decode_rows, delta_of, with_schema};
 use crate::operator::{Context, Stateful, build};
 use crate::plan::{Node, NodeId, Operator, Plan};
 use crate::run::StateKind;
@@ -186,11 +186,10 @@ impl Dataflow {
                 return Err(Error::invalid(format!("changes of table {table} have no column {column}")));
             }
             let arrays = columns.iter().map(|column| Arc::clone(delta.column(*column))).collect();
-            let row_count = RecordBatchOptions::new().with_row_count(Some(delta.n_rows()));
-            let batch = RecordBatch::try_new_with_options(Arc::clone(&node.schema), arrays, &row_count)
-                .map_err(|error| Error::invalid(format!("changes of table {table}: {error}")))?;
+            let projected = with_schema(delta, &node.schema, arrays)
+                .map_err(|error| error.context(format!("changes of table {table}")))?;
             let running = &mut self.nodes[index];
-            running.pending.push(delta.with_batch(batch));
+            running.pending.push(projected);
             running.pending_rows += delta.n_rows();
             running.rows_in += delta.n_rows() as u64;
             if running.pending_rows >= PASS_ROWS_MIN {
@@ -383,27 +382,18 @@ fn apply(node: &Node, delta: &Delta) -> Result<Delta> {
             let mask = mask.filter(|mask| mask.len() == delta.n_rows());
             let mask =
                 mask.ok_or_else(|| Error::invalid(format!("{} is no predicate", predicate.describe())))?;
-            if mask.null_count() == 0 && mask.true_count() == mask.len() {
-                return Ok(delta.with_batch(delta.batch().clone().with_schema(Arc::clone(&node.schema))?));
-            }
-            let kept = delta.filter(mask)?;
-            Ok(kept.with_batch(kept.batch().clone().with_schema(Arc::clone(&node.schema))?))
+            let all_hold = mask.null_count() == 0 && mask.true_count() == mask.len();
+            let kept = if all_hold { delta.clone() } else { delta.filter(mask)? };
+            with_schema(&kept, &node.schema, kept.batch().columns().to_vec())
         }
         Operator::Project { expressions } => {
             let evaluate = |expression: &Arc<dyn crate::Expression>| {
                 expression.evaluate(delta.batch()).map_err(|error| error.context(expression.describe()))
             };
             let columns = expressions.iter().map(evaluate).collect::<Result<Vec<_>>>()?;
-            let row_count = RecordBatchOptions::new().with_row_count(Some(delta.n_rows()));
-            let batch = RecordBatch::try_new_with_options(Arc::clone(&node.schema), columns, &row_count)?;
-            Ok(delta.with_batch(batch))
+            with_schema(delta, &node.schema, columns)
         }
-        Operator::Union => {
-            let row_count = RecordBatchOptions::new().with_row_count(Some(delta.n_rows()));
-            let columns = delta.batch().columns().to_vec();
-            let batch = RecordBatch::try_new_with_options(Arc::clone(&node.schema), columns, &row_count)?;
-            Ok(delta.with_batch(batch))
-        }
+        Operator::Union => with_schema(delta, &node.schema, delta.batch().columns().to_vec()),
         other => Err(Error::invalid(format!("{} takes no input at once", other.name()))),
     }
 }

@@ -167,6 +167,25 @@ fn self_join_with_aggregate() -> Plan {
     plan.build()
 }
 
+/// Rows of no columns: only their number is known.
+fn rows_without_columns() -> Plan {
+    let mut plan = PlanBuilder::default();
+    let left = plan.source(LEFT, &[]);
+    let right = plan.source(RIGHT, &[]);
+    let product = plan.join(JoinKind::Inner, (left, &[]), (right, &[]), false, None);
+    plan.aggregate(product, &[], &[call(AggregateFunction::Count, &[])]);
+    plan.build()
+}
+
+/// l.k = r.k AND l.k = r.v AND l.v = r.v: columns stand twice in the key.
+fn join_with_repeated_keys(kind: JoinKind) -> Plan {
+    let mut plan = PlanBuilder::default();
+    let left = plan.source(LEFT, &[1, 0, 2]);
+    let right = plan.source(RIGHT, &[0, 1]);
+    plan.join(kind, (left, &[1, 1, 0]), (right, &[0, 1, 1]), false, None);
+    plan.build()
+}
+
 macro_rules! histories {
     ($($name:ident: $cases:expr, $plan:expr;)*) => {$(
         #[test]
@@ -228,6 +247,10 @@ histories! {
     not_in_with_residual_equals_recomputation: 60,
         join_plan(JoinKind::LeftAntiNullAware, &[0], false, Some(left_v_at_most_right_v()));
     not_in_over_rows_equals_recomputation: 60, join_plan(JoinKind::LeftAntiNullAware, &[0, 1], false, None);
+    rows_without_columns_are_counted: 40, rows_without_columns();
+    join_on_repeated_columns_equals_recomputation: 40, join_with_repeated_keys(JoinKind::Inner);
+    left_join_on_repeated_columns_equals_recomputation: 40, join_with_repeated_keys(JoinKind::Left);
+    anti_join_on_repeated_columns_equals_recomputation: 40, join_with_repeated_keys(JoinKind::LeftAnti);
     rows_beside_a_scalar_equal_recomputation: 60, beside_scalar();
     self_join_with_aggregate_equals_recomputation: 60, self_join_with_aggregate();
 }

@@ -10,7 +10,7 @@ use types::{Delta, Error, Result};
 
 use super::{BATCH_ROWS, Found, Shape, Work, key_ranges};
 use crate::Expression;
-use crate::arrange::{Layout, decode_rows, delta_of};
+use crate::arrange::{Layout, decode_rows, delta_of, with_schema};
 use crate::run::{Run, hash_of};
 use crate::state::State;
 
@@ -190,11 +190,8 @@ impl Work<'_> {
     fn put_out(&self, pairs: &mut Pairs<'_>, found: &mut Found) -> Result<()> {
         let (delta, _) = pairs.take(self.shape)?;
         if !delta.is_empty() {
-            let batch = delta.batch().clone();
-            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            let columns = batch.columns().to_vec();
-            let batch = RecordBatch::try_new_with_options(Arc::clone(&self.shape.output), columns, &options)?;
-            found.deltas.push(delta.with_batch(batch));
+            let columns = delta.batch().columns().to_vec();
+            found.deltas.push(with_schema(&delta, &self.shape.output, columns)?);
         }
         Ok(())
     }
