@@ -73,8 +73,10 @@ impl Driver {
     /// Runs until it is told to stop or nobody can call any more.
     pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<Message>, stop: CancellationToken) {
         loop {
-            // All three are cancel safe: a channel, a stream of futures it keeps, a token.
+            // All three are cancel safe: a token, a channel, a stream that keeps its futures. In this order,
+            // so that a simulation repeats.
             tokio::select! {
+                biased;
                 () = stop.cancelled() => {
                     let commands = self.machine.stop(Error::closed("the coordinator stops"));
                     self.follow(commands);

@@ -14,17 +14,16 @@ use crate::protocol::{
     Coordinator, Decision, Fault, OpenRequest, Opened, Prepared, SealedRequest, TakeOverRequest, VoteRequest,
 };
 
-/// How long a call that waits is held before the worker is told to repeat it: well below its deadline.
-const POLL: Duration = Duration::from_secs(3);
-
 /// Serves a coordinator.
 pub(super) struct CoordinatorRpc {
     coordinator: Arc<dyn Coordinator>,
+    /// How long a call that waits is held before the worker is told to repeat it.
+    poll: Duration,
 }
 
 impl CoordinatorRpc {
-    pub(super) fn new(coordinator: Arc<dyn Coordinator>) -> CoordinatorRpc {
-        CoordinatorRpc { coordinator }
+    pub(super) fn new(coordinator: Arc<dyn Coordinator>, poll: Duration) -> CoordinatorRpc {
+        CoordinatorRpc { coordinator, poll }
     }
 }
 
@@ -105,7 +104,7 @@ impl CoordinatorService for CoordinatorRpc {
             retry_of: request.retry_of.map(Timestamp),
             faults: faults_from_wire(request.faults),
         };
-        let answer = match tokio::time::timeout(POLL, self.coordinator.sealed(request)).await {
+        let answer = match tokio::time::timeout(self.poll, self.coordinator.sealed(request)).await {
             Err(_) => Answer::Pending(proto::Pending {}),
             Ok(Err(error)) => return Err(to_status(&error)),
             Ok(Ok(Prepared::Prewrite { start_ts, primary, ttl_ms, min_commit_ts, faults })) => {
@@ -152,7 +151,7 @@ impl CoordinatorService for CoordinatorRpc {
             Epoch(request.epoch),
             Timestamp(request.start_ts),
         );
-        let answer = match tokio::time::timeout(POLL, decision).await {
+        let answer = match tokio::time::timeout(self.poll, decision).await {
             Err(_) => Answer::Pending(proto::Pending {}),
             Ok(Err(error)) => return Err(to_status(&error)),
             Ok(Ok(Decision::Committed { commit_ts })) => Answer::Committed(commit_ts.0),

@@ -22,13 +22,24 @@ use crate::tasks::Tasks;
 /// their callers repeat elsewhere.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How long a call that waits is held by default: well below its caller's deadline.
+const POLL_MS_MAX: u64 = 3_000;
+
 /// What a server offers.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Services {
     /// A coordinator, if it offers one.
     pub coordinator: Option<Arc<dyn Coordinator>>,
     /// A store, if it offers one.
     pub store: Option<Arc<dyn Store>>,
+    /// How long a worker's call that waits is held before its client is told to repeat it, in milliseconds.
+    pub poll_ms_max: u64,
+}
+
+impl Default for Services {
+    fn default() -> Services {
+        Services { coordinator: None, store: None, poll_ms_max: POLL_MS_MAX }
+    }
 }
 
 /// A running server.
@@ -46,8 +57,9 @@ impl RpcServer {
         let cannot = |error: std::io::Error| Error::invalid(format!("cannot listen on {address}: {error}"));
         let listener = TcpListener::bind(address).await.map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
+        let poll = Duration::from_millis(services.poll_ms_max);
         let coordinator = services.coordinator.map(|coordinator| {
-            CoordinatorServiceServer::new(CoordinatorRpc::new(coordinator))
+            CoordinatorServiceServer::new(CoordinatorRpc::new(coordinator, poll))
                 .max_decoding_message_size(MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(MESSAGE_BYTES_MAX)
         });

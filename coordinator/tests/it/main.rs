@@ -1,6 +1,12 @@
 //! Tests of the coordinator: the machine by transcripts and by simulation, the runtime over a store that
 //! loses and delays, and both ends of the wire on loopback.
 
-mod transcript;
+#![allow(unreachable_pub, reason = "the modules of a test binary share what they need")]
 
+mod fights;
+mod flaky;
+mod simulation;
 mod stories;
+mod transcript;
+mod wire;
+mod world;
