@@ -53,6 +53,17 @@ impl RemoteStore {
     }
 }
 
+/// Refuses a message that the other side would not take: it would only cut the connection.
+fn fitting<M: prost::Message>(what: &str, message: M) -> Result<M> {
+    let bytes = message.encoded_len();
+    if bytes > MESSAGE_BYTES_MAX {
+        return Err(Error::invalid(format!(
+            "{what}: {bytes} bytes, at most {MESSAGE_BYTES_MAX} fit a message"
+        )));
+    }
+    Ok(message)
+}
+
 fn ranges_to_wire(ranges: &[KeyRange]) -> Vec<proto::KeyRange> {
     ranges.iter().map(wire::range_to_wire).collect()
 }
@@ -246,6 +257,7 @@ impl Store for RemoteStore {
         let mutations = mutations.into_iter().map(wire::mutation_to_wire).collect();
         let request = proto::CommitTransactionRequest { start_ts: start_ts.0, mutations };
         let what = "commit transaction";
+        let request = fitting(what, request)?;
         let response = bounded(what, self.call_ms_max, self.client()?.commit_transaction(request)).await?;
         number(what, response).map(Timestamp)
     }
@@ -332,7 +344,7 @@ impl Store for RemoteStore {
             batch.blobs.push(proto::Blob { key, value });
             if bytes >= BLOBS_BYTES_MAX {
                 bytes = 0;
-                let batch = std::mem::take(&mut batch);
+                let batch = fitting("put blobs", std::mem::take(&mut batch))?;
                 bounded("put blobs", self.call_ms_max, client.put_blobs(batch)).await?;
             }
         }

@@ -3,6 +3,8 @@
 
 #![allow(unreachable_pub, reason = "the modules of a test binary share what they need")]
 
+#[cfg(feature = "failpoints")]
+mod failing;
 mod fights;
 mod flaky;
 mod simulation;

@@ -251,7 +251,9 @@ fn faults_change_nothing_that_a_reader_sees_and_healing_brings_progress() {
     let seeds: Vec<u64> = match std::env::var("SEED") {
         Ok(seed) => vec![seed.parse().expect("SEED is a number")],
         Err(_) => {
-            let n_seeds = std::env::var("SEEDS").map_or(12, |n| n.parse().expect("SEEDS is a number"));
+            let soak = std::env::var("TIDEMILL_SOAK").is_ok();
+            let n_seeds = std::env::var("SEEDS")
+                .map_or(if soak { 1_000 } else { 12 }, |n| n.parse().expect("SEEDS is a number"));
             (1..=n_seeds).collect()
         }
     };

@@ -319,8 +319,10 @@ async fn errors_about_keys_travel_exactly() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_over_the_wire_passes_the_conformance_suite() {
     for (topic, run) in conformance::TOPICS {
-        // Collecting garbage is its owner's business.
-        if *topic == "garbage" {
+        // Collecting garbage is its owner's business; the recordings draw many thousand timestamps and
+        // keep the pauses of the real server.
+        let soak = std::env::var("TIDEMILL_SOAK").is_ok();
+        if *topic == "garbage" || (*topic == "traces" && !soak) {
             continue;
         }
         let server = serve_store(EmbeddedStore::memory()).await;

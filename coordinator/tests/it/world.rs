@@ -34,8 +34,8 @@ impl World {
     /// Creates the job's epoch record and rows.
     pub async fn create(store: &dyn Store, job: JobId) -> Arc<World> {
         let world = World { job, told: Mutex::default() };
-        let start_ts = store.timestamp().await.unwrap();
         let cut = store.read_timestamp().await.unwrap();
+        let start_ts = store.timestamp().await.unwrap();
         let record = EpochRecord { epoch: Epoch(0), cut, generation: Generation(0), definitions: 0 };
         let mut mutations = vec![Mutation::put(epoch_record_key(job), record.encode())];
         mutations.extend((0..N_ROWS).map(|row| Mutation::put(world.row_key(row), row_value(Epoch(0), cut))));
