@@ -36,6 +36,8 @@ pub(super) struct OpenEpoch {
     primary: Option<Primary>,
     /// Counts the tries since the last one that went through to the votes.
     attempt: u32,
+    /// Counts the tries that were rolled back after that: each waits a little longer.
+    n_retries: u32,
     /// The start that was rolled back last, after its primary had been prewritten.
     retry_of: Option<Timestamp>,
     /// Whether the next locks are not to be pushed, after too many refusals.
@@ -57,6 +59,7 @@ impl OpenEpoch {
             touched: false,
             primary: None,
             attempt: 0,
+            n_retries: 0,
             retry_of: None,
             unpushable: false,
             gone: false,
@@ -268,7 +271,7 @@ impl Machine {
         let above = run.commit_ts.max(open.cut.prev());
         open.primary = Some(Primary::new(self.options, above, false));
         open.gone = false;
-        let attempt = open.attempt;
+        let attempt = open.attempt.saturating_add(open.n_retries);
         self.work(Work::Start { attempt });
     }
 
@@ -509,6 +512,7 @@ impl Machine {
             return self.begin_if_all_sealed();
         }
         open.gone = false;
+        open.n_retries = open.n_retries.saturating_add(1);
         open.retry_of = Some(start_ts);
         for worker in &mut open.workers {
             worker.sealed = None;

@@ -424,7 +424,7 @@ fn the_store_dies_and_returns_without_the_staged_locks() {
         -> w1.awaits: retry
         w0 seals 5 after 40
         w1 seals 5 after 40
-        -> draw a start
+        -> draw a start, again 1
         store: timestamp 60
         -> read the record at 60
         store: record 4 cut 20 generation 5 definitions 0
@@ -701,7 +701,7 @@ fn after_eight_refusals_the_epoch_is_tried_under_a_new_unpushable_start() {
         -> w0.awaits: retry
         # The same mutations and cut, under locks that no reader pushes.
         w0 seals 5 after 40
-        -> draw a start
+        -> draw a start, again 1
         store: timestamp 60
         -> read the record at 60
         store: record 4 cut 20 generation 5 definitions 0
@@ -779,7 +779,7 @@ fn a_new_start_waits_until_nothing_of_the_old_one_is_in_flight() {
         -> w1.seals: Invalid
         nothing-outstanding
         w1 seals 5 after 40
-        -> draw a start
+        -> draw a start, again 1
         store: timestamp 60
         -> read the record at 60
         store: record 4 cut 20 generation 5 definitions 0
@@ -805,7 +805,7 @@ fn an_expired_lock_that_a_reader_rolled_back_leads_to_a_new_start() {
         w0 awaits 5 under 40
         -> w0.awaits: retry
         w0 seals 5 after 40
-        -> draw a start
+        -> draw a start, again 1
         ",
     ]);
 }
@@ -932,7 +932,7 @@ fn a_take_over_ends_an_epoch_that_its_own_coordinator_still_believes_in() {
         -> stop heartbeat
         -> w0.awaits: retry
         w0 seals 5 after 40
-        -> draw a start
+        -> draw a start, again 1
         store: timestamp 80
         -> read the record at 80
         store: record 4 cut 20 generation 6 definitions 0
