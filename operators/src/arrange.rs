@@ -18,6 +18,9 @@ use crate::state::State;
 /// Rows are encoded and sorted at once up to here: the sort stays in the processor's cache.
 const SORT_ROWS_MAX: usize = 16 * 1024;
 
+/// A shard works on about so many rows of a delta, so that what it puts out stays small.
+const SHARD_ROWS: usize = 16 * 1024;
+
 /// Small runs are merged into one when there are more.
 const RUNS_MAX: usize = 32;
 
@@ -247,21 +250,36 @@ pub(crate) fn check_deletions(state: &State, delta: &Run, layout: &Layout) -> Re
 }
 
 /// The hashes of each shard: vnodes are divided evenly.
-pub(crate) fn shard_hashes(parallelism: usize) -> Vec<RangeInclusive<u32>> {
+fn shard_hashes(parallelism: usize) -> Vec<RangeInclusive<u32>> {
     let parallelism = parallelism.clamp(1, VNODES);
     let start = |shard: usize| ((shard * VNODES).div_ceil(parallelism) << 24) as u64;
     (0..parallelism).map(|shard| start(shard) as u32..=(start(shard + 1) - 1) as u32).collect()
 }
 
-/// Divides a run by vnode into as many ranges of entries as there are shards.
-pub(crate) fn shards(run: &Run, parallelism: usize) -> Vec<Range<usize>> {
+/// The entries of a run with hashes in a range.
+pub(crate) fn part_of(run: &Run, hashes: &RangeInclusive<u32>) -> Range<usize> {
     let bound = |hash: u32| run.lower_bound(&hash.to_be_bytes());
-    let end = |hash: u32| hash.checked_add(1).map_or(run.n_rows(), bound);
-    shard_hashes(parallelism).into_iter().map(|hashes| bound(*hashes.start())..end(*hashes.end())).collect()
+    bound(*hashes.start())..hashes.end().checked_add(1).map_or(run.n_rows(), bound)
+}
+
+/// Divides the work on some rows by vnode. As many shards as asked for work at once; what they found is
+/// taken in the order of shards, and before the next ones begin, so that it need not be held together.
+pub(crate) fn by_shards<T, W, F>(n_rows: usize, parallelism: usize, work: W, mut take: F) -> Result<()>
+where
+    T: Send,
+    W: Fn(RangeInclusive<u32>) -> Result<T> + Sync,
+    F: FnMut(T) -> Result<()>,
+{
+    let parallelism = parallelism.clamp(1, VNODES);
+    let shards = shard_hashes((n_rows / SHARD_ROWS).max(parallelism));
+    for shards in shards.chunks(parallelism) {
+        in_shards(shards.to_vec(), &work)?.into_iter().try_for_each(&mut take)?;
+    }
+    Ok(())
 }
 
 /// Runs work for each shard, in threads if there are several; results come in the order of shards.
-pub(crate) fn in_shards<S, T, F>(shards: Vec<S>, work: F) -> Result<Vec<T>>
+fn in_shards<S, T, F>(shards: Vec<S>, work: F) -> Result<Vec<T>>
 where
     S: Send,
     T: Send,

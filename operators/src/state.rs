@@ -187,6 +187,20 @@ impl State {
         Ok(())
     }
 
+    /// Adds runs of one age that share no key.
+    ///
+    /// # Errors
+    /// As [`State::append`].
+    pub(crate) fn append_shards(&mut self, runs: Vec<Run>) -> Result<()> {
+        let runs: Vec<&Run> = runs.iter().filter(|run| run.n_rows() > 0).collect();
+        if let [run] = runs.as_slice() {
+            return self.append(Run::clone(run));
+        }
+        merge_runs(self.kind, &runs, Deletions::Keep, RUN_BYTES_MAX)?
+            .into_iter()
+            .try_for_each(|run| self.append(run))
+    }
+
     /// Puts one key of a map; for many keys build a run and append it.
     ///
     /// # Errors

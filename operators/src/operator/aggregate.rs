@@ -17,7 +17,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use types::{Delta, Error, Result};
 
 use crate::accumulate::{ValueCodec, call_output_type};
-use crate::arrange::{Arrangement, Layout, in_shards, shards};
+use crate::arrange::{Arrangement, Layout, by_shards, part_of};
 use crate::encoding::{HASH_BYTES, keyed};
 use crate::operator::{Context, Output, Stateful};
 use crate::plan::{AggregateCall, AggregateFunction, Node, Operator};
@@ -209,15 +209,16 @@ impl Stateful for Aggregate {
             found.0.into_iter().try_for_each(output)?;
             return self.groups.append(found.1);
         }
-        let found = in_shards(shards(&delta, context.parallelism), |range| self.run_shard(&delta, range))?;
-        for found in found {
-            found.deltas.into_iter().try_for_each(&mut *output)?;
-            self.groups.append(found.groups)?;
-            for (state, run) in self.collected.iter_mut().zip(found.collected) {
-                state.append(run)?;
-            }
-        }
-        Ok(())
+        let mut groups = Vec::new();
+        let mut collected = vec![Vec::new(); self.collected.len()];
+        let work = |hashes| self.run_shard(&delta, part_of(&delta, &hashes));
+        by_shards(delta.n_rows(), context.parallelism, work, |found| {
+            groups.push(found.groups);
+            collected.iter_mut().zip(found.collected).for_each(|(runs, run)| runs.push(run));
+            found.deltas.into_iter().try_for_each(&mut *output)
+        })?;
+        self.groups.append_shards(groups)?;
+        self.collected.iter_mut().zip(collected).try_for_each(|(state, runs)| state.append_shards(runs))
     }
 
     fn states(&self) -> Vec<&State> {

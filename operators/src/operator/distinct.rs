@@ -3,7 +3,7 @@
 use arrow::datatypes::SchemaRef;
 use types::{Delta, Result};
 
-use crate::arrange::{Arrangement, Layout, check_deletions, decode_rows, delta_of, in_shards, shards};
+use crate::arrange::{Arrangement, Layout, by_shards, check_deletions, decode_rows, delta_of, part_of};
 use crate::operator::{Context, Output, Stateful};
 use crate::run::Run;
 use crate::state::State;
@@ -32,11 +32,11 @@ impl Stateful for Distinct {
         let delta = self.input.take()?;
         let (layout, state) = (self.input.layout(), &self.state);
         check_deletions(state, &delta, layout)?;
-        let changes = in_shards(shards(&delta, context.parallelism), |range| {
-            let (rows, weights) = crossings(state, &delta, range)?;
+        let work = |hashes| {
+            let (rows, weights) = crossings(state, &delta, part_of(&delta, &hashes))?;
             delta_of(&self.schema, decode_rows(layout, rows)?, weights)
-        })?;
-        changes.into_iter().try_for_each(output)?;
+        };
+        by_shards(delta.n_rows(), context.parallelism, work, output)?;
         self.state.append(delta)
     }
 

@@ -18,9 +18,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use types::{Delta, Error, Result};
 
 use crate::Expression;
-use crate::arrange::{
-    Arrangement, Layout, check_deletions, decode_rows, delta_of, in_shards, shard_hashes, shards,
-};
+use crate::arrange::{Arrangement, Layout, by_shards, check_deletions, decode_rows, delta_of, part_of};
 use crate::operator::{Context, Output, Stateful};
 use crate::plan::{JoinKind, Node, Operator};
 use crate::run::Run;
@@ -208,26 +206,27 @@ impl Stateful for Join {
             .map_err(|error| error.context("left input"))?;
         check_deletions(&self.right_state, &right_delta, &self.shape.right_layout)
             .map_err(|error| error.context("right input"))?;
-        let left_ranges = shards(&left_delta, context.parallelism).into_iter();
-        let ranges = left_ranges.zip(shards(&right_delta, context.parallelism));
-        let ranges = ranges.zip(shard_hashes(context.parallelism));
-        let works = ranges.map(|((left_range, right_range), hashes)| Work {
-            hashes,
-            shape: &self.shape,
-            left_delta: &left_delta,
-            right_delta: &right_delta,
-            left_range,
-            right_range,
-            left_state: &self.left_state,
-            right_state: &self.right_state,
-        });
-        let counts = self.counts.as_ref();
-        let found = in_shards(works.collect(), |work| work.run(counts))?;
-        for found in found {
-            found.deltas.into_iter().try_for_each(&mut *output)?;
-            if let (Some(state), Some(run)) = (&mut self.counts, found.counts) {
-                state.append(run)?;
-            }
+        let n_rows = left_delta.n_rows() + right_delta.n_rows();
+        let work = |hashes| {
+            let work = Work {
+                shape: &self.shape,
+                left_delta: &left_delta,
+                right_delta: &right_delta,
+                left_range: part_of(&left_delta, &hashes),
+                right_range: part_of(&right_delta, &hashes),
+                hashes,
+                left_state: &self.left_state,
+                right_state: &self.right_state,
+            };
+            work.run(self.counts.as_ref())
+        };
+        let mut counts = Vec::new();
+        by_shards(n_rows, context.parallelism, work, |found| {
+            counts.extend(found.counts);
+            found.deltas.into_iter().try_for_each(&mut *output)
+        })?;
+        if let Some(state) = &mut self.counts {
+            state.append_shards(counts)?;
         }
         self.left_state.append(left_delta)?;
         self.right_state.append(right_delta)

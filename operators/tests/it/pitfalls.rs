@@ -455,11 +455,34 @@ fn padded_spellings_in_extremes_show_the_smallest_by_bytes() {
 
 #[test]
 fn a_large_group_at_any_parallelism_and_batch_size() {
-    let rows: Vec<Change> = (0..20_000).map(|number| left(row(number % 3, number), 1)).collect();
+    let rows: Vec<Change> = (0..40_000).map(|number| left(row(number % 3, number), 1)).collect();
     let gone: Vec<Change> =
-        (0..20_000).filter(|number| number % 7 > 0).map(|number| left(row(number % 3, number), -1)).collect();
+        (0..40_000).filter(|number| number % 7 > 0).map(|number| left(row(number % 3, number), -1)).collect();
     let calls = [call(Count, &[]), call(Sum, &[1]), call(Min, &[1]), call(Max, &[1]), distinct(Count, &[1])];
     check(aggregate_plan(&[0], &calls), &[&rows, &gone]);
+}
+
+#[test]
+fn a_large_epoch_is_worked_off_in_turns() {
+    let rows = |table, shift: i64, weight| -> Vec<Change> {
+        (0..20_000i64).map(|number| (table, row((number + shift) % 15_000, number), weight)).collect()
+    };
+    let both = [rows(LEFT, 0, 1), rows(RIGHT, 9_000, 1)].concat();
+    for kind in [JoinKind::Left, JoinKind::LeftSemi, JoinKind::LeftAntiNullAware] {
+        let run = |parallelism: usize, n_batches: usize| {
+            let options = DataflowOptions { parallelism, ..DataflowOptions::default() };
+            let mut harness = Harness::new(join_plan(kind, &[0], false, None), schemas(), options);
+            both.chunks(both.len() / n_batches).for_each(|batch| harness.push(batch).unwrap());
+            harness.barrier().unwrap();
+            harness.seal();
+            harness.push(&rows(RIGHT, 9_000, -1)[5_000..]).unwrap();
+            harness.barrier().unwrap();
+            harness.view
+        };
+        let expected = run(1, 1);
+        assert!(!expected.is_empty());
+        assert_eq!(run(3, 17), expected);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use types::{Error, Result};
 
 use super::pairs::{LeftRows, multiply};
 use super::{Found, Work, key_ranges};
+use crate::arrange::part_of;
 use crate::encoding::{HASH_BYTES, keyed};
 use crate::merge::{Merge, Merged};
 use crate::plan::JoinKind;
@@ -99,14 +100,8 @@ impl Work<'_> {
     fn all_left_keys(&self) -> Result<Vec<&[u8]>> {
         let mut keys = Vec::new();
         for run in self.left_state.runs(self.hashes.clone())? {
-            let start = run.lower_bound(&self.hashes.start().to_be_bytes());
-            let end = match self.hashes.end().checked_add(1) {
-                Some(next) => run.lower_bound(&next.to_be_bytes()),
-                None => run.n_rows(),
-            };
-            keys.extend(
-                key_ranges(run, &self.shape.left_layout, start..end)?.into_iter().map(|(key, _)| key),
-            );
+            let ranges = key_ranges(run, &self.shape.left_layout, part_of(run, &self.hashes))?;
+            keys.extend(ranges.into_iter().map(|(key, _)| key));
         }
         keys.extend(self.changed_keys()?);
         keys.sort_unstable();
