@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::{Bytes, BytesMut};
 use operators::{Run, RunSource, SealedRun};
 use store::{Key, Store, Value};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use types::records::{RUN_PART_BYTES_MAX, run_part_key, run_prefix};
 use types::{Error, Result, RunName};
 
@@ -29,8 +29,9 @@ pub struct RunCache {
 }
 
 impl RunCache {
-    /// A cache of at most so many bytes over a store. Calls of [`RunSource::read_run`] come from blocking
-    /// threads, never from one that drives `runtime`'s tasks.
+    /// A cache of at most so many bytes over a store. Calls of [`RunSource::read_run`] block: they come from
+    /// blocking threads, at worst from a worker of a multi-threaded runtime, never from a task of a
+    /// single-threaded one.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, runtime: Handle, n_bytes_max: usize) -> Arc<RunCache> {
         Arc::new(RunCache { store, runtime, cache: Mutex::new(Lru::new(n_bytes_max)) })
@@ -131,7 +132,14 @@ impl RunSource for RunCache {
         if let Some(run) = self.cache().get(name) {
             return Ok(run);
         }
-        self.runtime.block_on(self.fetch(name))
+        let fetch = || self.runtime.block_on(self.fetch(name));
+        match Handle::try_current() {
+            // A worker thread hands its other tasks over first; a blocking thread has none.
+            Ok(current) if current.runtime_flavor() == RuntimeFlavor::MultiThread => {
+                tokio::task::block_in_place(fetch)
+            }
+            _ => fetch(),
+        }
     }
 }
 

@@ -246,6 +246,8 @@ impl<'a> Conversion<'a> {
 
     fn to_integer(&self, row: usize) -> Result<i128> {
         let decimal = match self.to_number(row)? {
+            // Most texts are plain integers, and need no arithmetic of 256 bits.
+            Scalar::Text(text) if let Ok(number) = text.trim().parse::<i64>() => return Ok(number.into()),
             Scalar::Float(value) => return self.float_to_integer(value, row),
             Scalar::Single(value) => return self.float_to_integer(value.into(), row),
             Scalar::Number(decimal) => decimal,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::Int64Type;
 use operators::RunNamer;
+use proptest::test_runner::Config as ProptestConfig;
 use sink::{Fold, Prepared, RunCache, SinkError, ViewSink, load_manifests, manifest_mutation};
 use store::{
     AssertionLevel, CommitRequest, EmbeddedStore, KeyRange, Mutation, PrewriteRequest, Snapshot, Store,
@@ -17,6 +18,12 @@ use types::{Delta, Epoch, Generation, TableId, Timestamp};
 
 /// A row of the view: k, v.
 pub(crate) type Row = (i64, Option<String>);
+
+/// So many cases, or twenty times as many in a soak.
+pub(crate) fn cases(n_cases: u32) -> ProptestConfig {
+    let soak = std::env::var_os("TIDEMILL_SOAK").is_some();
+    ProptestConfig::with_cases(if soak { 20 * n_cases } else { n_cases })
+}
 
 pub(crate) fn view(keyed: bool) -> TableInfo {
     let column = |id, name: &str, column_type, not_null| ColumnInfo {

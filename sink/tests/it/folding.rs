@@ -25,7 +25,7 @@ fn one_mutation_a_key(prepared: &sink::Prepared) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(80))]
+    #![proptest_config(crate::fixture::cases(80))]
 
     /// Keys whose row is replaced, with detours within an epoch.
     #[test]

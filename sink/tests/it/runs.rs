@@ -61,6 +61,7 @@ fn runs_of_any_size_come_back() {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "a test owns its task")]
 fn runs_are_read_from_blocking_threads() {
     let fixture = Fixture::new();
     let cache = fixture.cache(0);
@@ -68,6 +69,10 @@ fn runs_are_read_from_blocking_threads() {
     fixture.runtime.block_on(async {
         let read = tokio::task::spawn_blocking(move || cache.read_run(name(1))).await.unwrap().unwrap();
         assert_eq!(read.n_rows(), 1);
+        // From a worker's task it works, too.
+        let cache = fixture.cache(0);
+        let read = tokio::task::spawn(async move { cache.read_run(name(1)) });
+        assert_eq!(read.await.unwrap().unwrap().n_rows(), 1);
     });
 }
 

@@ -78,7 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(crate::fixture::cases(60))]
 
     /// Rows at S and the changes of (S, T] are the rows at T, whatever the page size and columns.
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::Int64Type;
+use proptest::test_runner::Config as ProptestConfig;
 use source::{ChangesPage, Source, TableSource};
 use store::{EmbeddedStore, Mutation, Store};
 use tidb::{ColumnInfo, ColumnType, Handle, RowEncoder, TableInfo, record_key};
@@ -14,6 +15,12 @@ use types::{Delta, TableId, Timestamp};
 pub(crate) type Row = (i64, Option<i64>, Option<String>);
 /// Rows in any columns, as text, with their weights.
 pub(crate) type ZSet = BTreeMap<Vec<String>, i64>;
+
+/// So many cases, or twenty times as many in a soak.
+pub(crate) fn cases(n_cases: u32) -> ProptestConfig {
+    let soak = std::env::var_os("TIDEMILL_SOAK").is_some();
+    ProptestConfig::with_cases(if soak { 20 * n_cases } else { n_cases })
+}
 
 pub(crate) fn table(id: i64) -> Arc<TableInfo> {
     let bigint = ColumnType::Int { bits: 64, unsigned: false };

@@ -17,6 +17,12 @@ pub(crate) const MICROS: (i64, i64) = (-62_167_219_200_000_000, 253_402_300_799_
 /// Days since the epoch of 0000-01-01 and 9999-12-31.
 pub(crate) const DAYS: (i32, i32) = (-719_528, 2_932_896);
 
+/// So many cases, or twenty times as many in a soak.
+pub(crate) fn cases(n_cases: u32) -> ProptestConfig {
+    let soak = std::env::var_os("TIDEMILL_SOAK").is_some();
+    ProptestConfig::with_cases(if soak { 20 * n_cases } else { n_cases })
+}
+
 pub(crate) fn column(id: i64, name: &str, column_type: ColumnType) -> ColumnInfo {
     ColumnInfo {
         id,

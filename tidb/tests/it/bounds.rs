@@ -66,7 +66,7 @@ fn mapped<T>(bound: &Bound<T>, make: impl Fn(&T) -> ArrayRef) -> Bound<ArrayRef>
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(crate::arbitrary::cases(300))]
 
     #[test]
     fn spans_of_an_unsigned_handle(

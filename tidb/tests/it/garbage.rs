@@ -11,7 +11,7 @@ use tidb::{
 use crate::arbitrary::table_and_rows;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(crate::arbitrary::cases(2000))]
 
     #[test]
     fn primitives_never_panic(bytes in vec(any::<u8>(), 0..40), precision in any::<u8>(), scale in any::<u8>()) {
@@ -47,7 +47,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::arbitrary::cases(400))]
 
     /// Random bytes as values and handles of random tables.
     #[test]

@@ -61,7 +61,7 @@ fn bits(array: &ArrayRef) -> ArrayRef {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(crate::arbitrary::cases(200))]
 
     #[test]
     fn rows_come_back((table, batch) in table_and_rows()) {
@@ -219,7 +219,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(crate::arbitrary::cases(100))]
 
     /// Whatever a conversion accepts can be stored, comes back as it is, and converts to itself.
     #[test]
