@@ -60,7 +60,7 @@ fn may_retry(error: &Error) -> bool {
 async fn attempt(shared: &Shared, make: &MakeChange<'_>) -> Result<CatalogChange> {
     let start_ts = shared.store.timestamp().await?;
     shared.store.wait_visible(start_ts).await?;
-    let catalog = shared.catalog.load(shared.store.as_ref(), start_ts).await?;
+    let catalog = shared.catalog_at(start_ts).await?;
     let change = make(&catalog, start_ts)?;
     if change.mutations.is_empty() {
         return Ok(change);

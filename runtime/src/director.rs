@@ -38,12 +38,12 @@ enum Wanted {
 pub(crate) async fn direct(shared: Arc<Shared>) -> Result<()> {
     let token = shared.supervisor.token();
     let mut changes = shared.catalog_changes.subscribe();
-    let mut running: BTreeMap<JobId, (CancellationToken, Arc<tokio::sync::Notify>)> = BTreeMap::new();
+    let mut running: BTreeMap<JobId, CancellationToken> = BTreeMap::new();
     loop {
         changes.mark_unchanged();
         match wanted(&shared).await {
             Ok(wanted) => {
-                running.retain(|job, (stop, _)| {
+                running.retain(|job, stop| {
                     if !wanted.contains_key(job) {
                         stop.cancel();
                     }
@@ -52,10 +52,9 @@ pub(crate) async fn direct(shared: Arc<Shared>) -> Result<()> {
                 for (job, what) in wanted {
                     running.entry(job).or_insert_with(|| {
                         let stop = token.child_token();
-                        let ended = Arc::new(tokio::sync::Notify::new());
                         let keeper = keep(Arc::clone(&shared), job, what, stop.clone());
                         drop(shared.supervisor.spawn(format!("keeper of job {job}"), keeper));
-                        (stop, ended)
+                        stop
                     });
                 }
             }
@@ -72,7 +71,7 @@ pub(crate) async fn direct(shared: Arc<Shared>) -> Result<()> {
 
 async fn wanted(shared: &Shared) -> Result<BTreeMap<JobId, Wanted>> {
     let now = shared.store.read_timestamp().await?;
-    let catalog = shared.catalog.load(shared.store.as_ref(), now).await?;
+    let catalog = shared.catalog_at(now).await?;
     Ok(wanted_of(&catalog))
 }
 

@@ -69,7 +69,7 @@ pub(crate) async fn run(
 /// Whether the catalog has no view any more that this fill builds.
 async fn is_over(shared: &Shared, fill: JobId, view: TableId) -> Result<bool> {
     let now = shared.store.read_timestamp().await?;
-    let catalog = shared.catalog.load(shared.store.as_ref(), now).await?;
+    let catalog = shared.catalog_at(now).await?;
     Ok(catalog.tables.get(&view).is_none_or(|definition| !is_filled_by(definition, fill)))
 }
 
@@ -108,7 +108,7 @@ impl FillRun {
     async fn load(mut worker: Worker, view: TableId) -> Result<Option<FillRun>> {
         let shared = Arc::clone(&worker.shared);
         let at = worker.commit_ts;
-        let catalog = shared.catalog.load(shared.store.as_ref(), at).await?;
+        let catalog = shared.catalog_at(at).await?;
         let definition = catalog.tables.get(&view).filter(|known| is_filled_by(known, worker.job));
         let Some(definition) = definition.cloned() else { return Ok(None) };
         let snapshot = Snapshot::new(Arc::clone(&shared.store), at);

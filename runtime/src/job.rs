@@ -55,7 +55,7 @@ impl JobRun {
     /// Opens every view that the job maintains, as of the take-over.
     async fn load(&mut self) -> Result<()> {
         let at = self.worker.commit_ts;
-        let catalog = self.worker.shared.catalog.load(self.worker.shared.store.as_ref(), at).await?;
+        let catalog = self.worker.shared.catalog_at(at).await?;
         let own: Vec<Arc<TableDefinition>> =
             catalog.tables.values().filter(|known| self.worker.maintains(known)).cloned().collect();
         for definition in own {
@@ -173,7 +173,7 @@ impl JobRun {
     async fn after_change(&mut self, adoption: &mut Adoption, faulted: bool) -> Result<()> {
         let shared = Arc::clone(&self.worker.shared);
         let at = self.worker.commit_ts;
-        let catalog = shared.catalog.load(shared.store.as_ref(), at).await?;
+        let catalog = shared.catalog_at(at).await?;
         for view in std::mem::take(&mut adoption.dropped) {
             self.worker.views.remove(view);
         }

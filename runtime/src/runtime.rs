@@ -201,7 +201,7 @@ impl Runtime {
         loop {
             changes.mark_unchanged();
             let now = self.shared.store.read_timestamp().await?;
-            let catalog = self.shared.catalog.load(self.shared.store.as_ref(), now).await?;
+            let catalog = self.shared.catalog_at(now).await?;
             match catalog.tables.get(&view).map(|definition| view_of(definition)).transpose()? {
                 None => return Err(Error::invalid(self.why_gone(view))),
                 Some(known) => match &known.state {
@@ -269,7 +269,7 @@ impl Runtime {
         }
         let store = &self.shared.store;
         store.wait_visible(at).await?;
-        let catalog = self.shared.catalog.load(store.as_ref(), at).await?;
+        let catalog = self.shared.catalog_at(at).await?;
         let mut ranges = Vec::new();
         for (_, _, view) in catalog.views().filter(|(_, _, view)| view.job == job) {
             if view.state == ViewState::Filling {
@@ -307,7 +307,7 @@ impl Runtime {
     /// What the store says.
     pub async fn views(&self) -> Result<Vec<ViewStatus>> {
         let snapshot = Snapshot::newest(Arc::clone(&self.shared.store)).await?;
-        let catalog = self.shared.catalog.load(self.shared.store.as_ref(), snapshot.ts()).await?;
+        let catalog = self.shared.catalog.load_at(&snapshot).await?;
         let mut statuses = Vec::new();
         for (_, definition, _) in catalog.views() {
             statuses.push(self.view_status(&snapshot, definition).await?);

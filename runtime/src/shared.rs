@@ -5,10 +5,10 @@ use std::sync::{Arc, PoisonError};
 
 use coordinator::Coordinator;
 use sink::RunCache;
-use sql::catalog::CatalogCache;
-use store::Store;
+use sql::catalog::{Catalog, CatalogCache};
+use store::{Snapshot, Store};
 use tokio::sync::{Mutex, watch};
-use types::{JobId, Result, TableId};
+use types::{JobId, Result, TableId, Timestamp};
 
 use crate::adoption::Offers;
 use crate::board::Board;
@@ -36,6 +36,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The catalog at a timestamp.
+    pub(crate) async fn catalog_at(&self, at: Timestamp) -> Result<Arc<Catalog>> {
+        self.catalog.load_at(&Snapshot::new(Arc::clone(&self.store), at)).await
+    }
+
     /// Tells the director and the waiters that the catalog changed.
     pub(crate) fn catalog_changed(&self) {
         self.catalog_changes.send_modify(|count| *count += 1);

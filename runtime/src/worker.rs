@@ -391,7 +391,7 @@ impl Worker {
         let cut = sealed.opened.cut;
         let snapshot = Snapshot::new(Arc::clone(&self.shared.store), transaction.start_ts);
         self.shared.store.wait_visible(transaction.start_ts).await?;
-        let catalog = self.shared.catalog.load(self.shared.store.as_ref(), transaction.start_ts).await?;
+        let catalog = self.shared.catalog.load_at(&snapshot).await?;
         let mut mutations = at_start.mutations(&snapshot, &catalog, cut, &self.views.faults).await?;
         mutations.extend(sealed.own.iter().cloned());
         mutations.extend(sealed.parts.values().flat_map(|part| part.mutations.iter().cloned()));
@@ -440,7 +440,7 @@ impl Worker {
         at: Timestamp,
         sealed: &mut SealedEpoch,
     ) -> Result<()> {
-        let catalog = self.shared.catalog.load(self.shared.store.as_ref(), at).await?;
+        let catalog = self.shared.catalog_at(at).await?;
         let known: Vec<TableId> =
             self.views.running.keys().chain(self.views.faults.keys()).copied().collect();
         for view in known {

@@ -10,7 +10,7 @@ pub(crate) async fn check_every_epoch(world: &World, name: &str) {
     let since = world.table(name).await.view.as_ref().unwrap().created_ts;
     let mut checked = 0;
     for epoch in world.runtime.epochs().into_iter().filter(|epoch| epoch.job == MAIN_JOB) {
-        let catalog = sql::catalog::load(world.store.as_ref(), epoch.commit_ts).await.unwrap();
+        let catalog = world.catalog_at(epoch.commit_ts).await;
         let ready = catalog.find("test", name).and_then(|view| view.view.clone());
         if epoch.commit_ts > since && ready.is_some_and(|view| view.state == sql::catalog::ViewState::Ready) {
             let cut = world.check_at(name, epoch.commit_ts).await;
@@ -59,7 +59,7 @@ async fn source_transaction_is_in_one_epoch() {
     let published = definition.view.as_ref().unwrap().created_ts;
     let mut n_epochs = 0;
     for epoch in world.runtime.epochs().into_iter().filter(|epoch| epoch.job == MAIN_JOB) {
-        let catalog = sql::catalog::load(world.store.as_ref(), epoch.commit_ts).await.unwrap();
+        let catalog = world.catalog_at(epoch.commit_ts).await;
         let ready = catalog
             .find("test", "v")
             .is_some_and(|view| view.view.as_ref().unwrap().state == sql::catalog::ViewState::Ready);

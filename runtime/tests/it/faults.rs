@@ -47,12 +47,12 @@ async fn faulted_by(value: i64, expected: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn error_of_an_expression_faults_its_view_only() {
-    faulted_by(666, "666 is out of range").await;
+    faulted_by(-666, "-666 is out of range").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn panic_in_a_dataflow_faults_its_view_only() {
-    faulted_by(13, "thirteen brings bad luck").await;
+    faulted_by(-13, "thirteen brings bad luck").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

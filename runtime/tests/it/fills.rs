@@ -110,9 +110,9 @@ async fn or_replace_answers_by_the_old_definition_until_it_is_swapped() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fault_of_a_foreground_fill_is_the_error_and_leaves_no_view() {
     let world = World::new().await;
-    world.write(&[("t", 1, Some((1, 666)))]).await;
+    world.write(&[("t", 1, Some((1, -666)))]).await;
     let error = error_of(world.create("v", TOUCHY).await);
-    assert!(error.message().contains("666 is out of range"), "{error}");
+    assert!(error.message().contains("-666 is out of range"), "{error}");
     assert!(world.catalog().await.find("test", "v").is_none());
     // In the background the view stays, faulted, and can be resumed once the data is mended.
     world.create_in_background("v", TOUCHY).await.unwrap();
@@ -127,10 +127,10 @@ async fn fault_of_a_foreground_fill_is_the_error_and_leaves_no_view() {
 async fn fault_of_a_replacing_fill_leaves_the_old_view() {
     let world = World::new().await;
     world.create("v", COPY).await.unwrap();
-    let last = world.write(&[("t", 1, Some((1, 666)))]).await;
+    let last = world.write(&[("t", 1, Some((1, -666)))]).await;
     let replace = format!("CREATE OR REPLACE MATERIALIZED VIEW v AS {TOUCHY}");
     let error = error_of(world.run_create(&replace, false).await);
-    assert!(error.message().contains("666 is out of range"), "{error}");
+    assert!(error.message().contains("-666 is out of range"), "{error}");
     world.caught_up("v", last).await;
     world.check("v").await;
     assert_eq!(world.catalog().await.views().count(), 1, "the failed definition is gone");

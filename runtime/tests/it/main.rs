@@ -5,5 +5,6 @@ mod faults;
 mod fills;
 mod plans;
 mod recovery;
+mod simulation;
 mod sweeping;
 mod world;

@@ -24,7 +24,7 @@ pub(crate) const VALUES: &str = "SELECT grp, val FROM test.t";
 pub(crate) const GROUPS: &str = "SELECT grp, COUNT(*) AS n, SUM(val) AS total FROM test.t GROUP BY grp";
 /// Two tables.
 pub(crate) const JOIN: &str = "SELECT t.id, t.val, u.val AS weight FROM test.t JOIN test.u ON t.grp = u.id";
-/// Fails for `val` = 666 with an error, for `val` = 13 with a panic.
+/// Fails for `val` = -666 with an error, for `val` = -13 with a panic.
 pub(crate) const TOUCHY: &str = "SELECT id, touchy(val) AS val FROM test.t";
 
 /// All of them.
@@ -216,9 +216,9 @@ impl Expression for Touchy {
     fn evaluate(&self, batch: &RecordBatch) -> Result<ArrayRef> {
         let values = batch.column(1).as_any().downcast_ref::<Int64Array>().expect("integers");
         for value in values.iter().flatten() {
-            assert_ne!(value, 13, "thirteen brings bad luck");
-            if value == 666 {
-                return Err(Error::invalid("666 is out of range"));
+            assert_ne!(value, -13, "thirteen brings bad luck");
+            if value == -666 {
+                return Err(Error::invalid("-666 is out of range"));
             }
         }
         Ok(Arc::new(BooleanArray::from(vec![true; values.len()])))

@@ -73,7 +73,7 @@ async fn every_step_of_a_fill_may_fail() {
         for after in [0, 3] {
             let name = format!("v{index}_{after}");
             // The main job's run, which passes by often, is not what these points are about.
-            world.fail.arm(point, if index < 3 { after } else { 0 });
+            world.fail.arm(point, if (1..3).contains(&index) { after } else { 0 });
             world.create(&name, if after == 0 { VALUES } else { GROUPS }).await.unwrap();
             until(point, async || !world.fail.is_armed(point)).await;
             let last = world.write(&[("t", index as i64, Some((1, after as i64)))]).await;
@@ -101,7 +101,7 @@ async fn restarted_process_resumes_jobs_and_fills() {
         world.caught_up(name, last).await;
         assert!(world.check(name).await >= last);
     }
-    assert!(world.job(MAIN_JOB).await.generation.0 >= 5, "each start is a take-over");
+    assert!(world.job(MAIN_JOB).await.generation.0 >= 2, "a start is a take-over");
     world.runtime.shutdown().await;
 }
 

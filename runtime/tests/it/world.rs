@@ -9,9 +9,9 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use coordinator::{Coordinator, LocalCoordinator, LocalOptions};
 use runtime::{DropOptions, FailPoints, Runtime, RuntimeOptions, Supervisor, ViewStatus};
 use source::{Source, TableSource};
-use sql::catalog::{Catalog, TableDefinition};
+use sql::catalog::{Catalog, CatalogCache, TableDefinition};
 use sql::{Settings, Statement, TableName};
-use store::{EmbeddedStore, Mutation, Store};
+use store::{EmbeddedStore, Mutation, Snapshot, Store};
 use tidb::RowEncoder;
 use types::{Error, JobId, Result, TableId, Timestamp};
 
@@ -95,9 +95,14 @@ impl World {
         World::over(Arc::clone(&self.store), self.options.clone()).await
     }
 
-    pub(crate) async fn catalog(&self) -> Catalog {
+    pub(crate) async fn catalog(&self) -> Arc<Catalog> {
         let now = self.store.read_timestamp().await.unwrap();
-        sql::catalog::load(self.store.as_ref(), now).await.unwrap()
+        self.catalog_at(now).await
+    }
+
+    pub(crate) async fn catalog_at(&self, at: Timestamp) -> Arc<Catalog> {
+        let snapshot = Snapshot::new(Arc::clone(&self.store), at);
+        CatalogCache::new().load_at(&snapshot).await.unwrap()
     }
 
     pub(crate) async fn table(&self, name: &str) -> Arc<TableDefinition> {
@@ -202,7 +207,7 @@ impl World {
     }
 
     pub(crate) async fn check_at(&self, name: &str, at: Timestamp) -> Timestamp {
-        let catalog = sql::catalog::load(self.store.as_ref(), at).await.unwrap();
+        let catalog = self.catalog_at(at).await;
         let definition = Arc::clone(catalog.require("test", name).unwrap());
         let view = definition.view.as_ref().unwrap();
         let checkpoint = self.runtime.checkpoint_at(view.job, definition.id(), at).await.unwrap().unwrap();
