@@ -57,7 +57,7 @@ impl Runtime {
         supervisor: Supervisor,
     ) -> Result<Runtime> {
         options.validate()?;
-        create_main_job(store.as_ref()).await?;
+        create_main_job(&store).await?;
         let handle = tokio::runtime::Handle::current();
         let runs = RunCache::new(Arc::clone(&store), handle, options.memory_limit_bytes);
         let shared = Arc::new(Shared {
@@ -405,14 +405,19 @@ impl Runtime {
 }
 
 /// The main job's epoch record, if the store has none.
-async fn create_main_job(store: &dyn Store) -> Result<()> {
+async fn create_main_job(store: &Arc<dyn Store>) -> Result<()> {
+    let key = records::epoch_record_key(MAIN_JOB);
     loop {
+        // A read passes by the lock of an epoch that an earlier process left open; a write would wait for it.
+        let snapshot = Snapshot::newest(Arc::clone(store)).await?;
+        if snapshot.get(&key).await?.is_some() {
+            return Ok(());
+        }
         let start_ts = store.timestamp().await?;
-        store.wait_visible(start_ts).await?;
-        let key = records::epoch_record_key(MAIN_JOB);
-        let first = EpochRecord { epoch: Epoch(0), cut: start_ts, generation: Generation(0), definitions: 0 };
-        let created = store.commit_transaction(start_ts, vec![Mutation::insert(key, first.encode())]).await;
-        match created {
+        let first =
+            EpochRecord { epoch: Epoch(0), cut: snapshot.ts(), generation: Generation(0), definitions: 0 };
+        let create = vec![Mutation::insert(key.clone(), first.encode())];
+        match store.commit_transaction(start_ts, create).await {
             Ok(_) | Err(store::KeyError::AlreadyExists(_)) => return Ok(()),
             Err(store::KeyError::WriteConflict { .. }) => {}
             Err(error) => return Err(error.into()),
