@@ -38,6 +38,7 @@ pub(crate) enum Message {
 /// What happened on the store's side.
 enum Happening {
     Done { id: WorkId, answer: Answer },
+    BeatDue { start_ts: Timestamp },
     Beat { start_ts: Timestamp, beat: Beat },
     Held { cut: Timestamp, held: bool },
 }
@@ -118,6 +119,15 @@ impl Driver {
     fn happened(&mut self, happening: Happening) {
         match happening {
             Happening::Done { id, answer } => self.feed(Event::Done { id, answer }),
+            Happening::BeatDue { start_ts } => {
+                // An epoch is mostly over by then, and its lock not worth a question.
+                if self.beating == Some(start_ts) {
+                    let (effects, ttl_ms) = (self.effects.clone(), self.ttl_ms);
+                    self.under_way.push(Box::pin(async move {
+                        Happening::Beat { start_ts, beat: effects.heartbeat(start_ts, ttl_ms).await }
+                    }));
+                }
+            }
             Happening::Beat { start_ts, beat } => {
                 if self.beating != Some(start_ts) {
                     return;
@@ -166,11 +176,11 @@ impl Driver {
     }
 
     fn beat(&mut self, start_ts: Timestamp) {
-        let (effects, ttl_ms) = (self.effects.clone(), self.ttl_ms);
+        // Two beats may be lost before the lock's time is over.
+        let pause = Duration::from_millis(self.ttl_ms / 3);
         self.under_way.push(Box::pin(async move {
-            // Two beats may be lost before the lock's time is over.
-            tokio::time::sleep(Duration::from_millis(ttl_ms / 3)).await;
-            Happening::Beat { start_ts, beat: effects.heartbeat(start_ts, ttl_ms).await }
+            tokio::time::sleep(pause).await;
+            Happening::BeatDue { start_ts }
         }));
     }
 

@@ -26,6 +26,8 @@ use types::{Error, ErrorKind, Result};
 /// The generated messages and stubs.
 #[allow(
     clippy::all,
+    clippy::allow_attributes_without_reason,
+    clippy::too_many_lines,
     clippy::clone_on_ref_ptr,
     clippy::large_futures,
     missing_docs,

@@ -2,6 +2,7 @@
 //! loses and delays, and both ends of the wire on loopback.
 
 #![allow(unreachable_pub, reason = "the modules of a test binary share what they need")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic, and print their seeds")]
 
 #[cfg(feature = "failpoints")]
 mod failing;

@@ -48,7 +48,7 @@ struct Outcome {
 impl Simulation {
     fn options(&self, random: &mut Random) -> LocalOptions {
         let commit_timestamps =
-            if self.seed % 2 == 0 { CommitTimestamps::Store } else { CommitTimestamps::Oracle };
+            if self.seed.is_multiple_of(2) { CommitTimestamps::Store } else { CommitTimestamps::Oracle };
         LocalOptions {
             machine: MachineOptions { commit_timestamps, refusals_max: 3, ttl_ms: 2_000 },
             seed: random.next(),
