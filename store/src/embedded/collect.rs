@@ -11,9 +11,9 @@ use types::{Error, Result, Timestamp};
 use super::Inner;
 use super::committer::{Group, Step};
 use super::core::{META_BARRIER, META_HOLD};
-use super::format::{IndexPiece, Record, history_key, seal_number, split_index_key};
+use super::format::{IndexEntry, IndexPiece, Record, history_key, seal_number, split_index_key};
 use crate::engine::Space;
-use crate::resolve::{Fate, ask, finish};
+use crate::resolve::{Fate, ask, finish, next_key};
 use crate::traits::{Key, KeyRange, LockInfo};
 
 /// How many pieces of the index one step of the sweep takes.
@@ -88,9 +88,13 @@ impl Inner {
     }
 
     async fn sweep_versions(&self, barrier: Timestamp) -> Result<()> {
-        while self.submit(move |group| sweep_step(group, barrier)).await?? {
+        // What was swept before has left tombstones in the engine; do not walk over them again.
+        let mut next = Some(Bytes::copy_from_slice(&self.core.swept().0.to_be_bytes()));
+        while let Some(start) = next {
+            next = self.submit(move |group| sweep_step(group, barrier, &start)).await??;
             tokio::task::yield_now().await;
         }
+        self.core.note_swept(barrier);
         Ok(())
     }
 
@@ -121,29 +125,39 @@ fn raise_barrier(group: &mut Group, wanted: Timestamp) -> Timestamp {
     barrier
 }
 
-/// Drops what the oldest commits replaced; says whether there is more.
-fn sweep_step(group: &mut Group, barrier: Timestamp) -> Step<Result<bool>> {
-    match sweep(group, barrier) {
-        Ok(None) => Step::Busy,
-        Ok(Some(more)) => Step::Done(Ok(more)),
-        Err(error) => Step::Done(Err(error)),
+/// Drops what some commits replaced; returns where to go on.
+fn sweep_step(group: &mut Group, barrier: Timestamp, start: &Bytes) -> Step<Result<Option<Bytes>>> {
+    let pieces = match old_pieces(group, barrier, start) {
+        Ok(pieces) => pieces,
+        Err(error) => return Step::Done(Err(error)),
+    };
+    let table = group.core.locks();
+    let busy = |entry: &IndexEntry| table.is_busy(&entry.key);
+    if pieces.iter().any(|(_, _, piece)| piece.entries.iter().any(busy)) {
+        return Step::Busy;
     }
+    drop(table);
+    Step::Done(sweep(group, pieces))
 }
 
-fn sweep(group: &mut Group, barrier: Timestamp) -> Result<Option<bool>> {
-    let engine = Arc::clone(&group.engine);
+type Piece = (Bytes, Timestamp, IndexPiece);
+
+fn old_pieces(group: &Group, barrier: Timestamp, start: &Bytes) -> Result<Vec<Piece>> {
     let end = Bound::Excluded(Bytes::copy_from_slice(&barrier.0.saturating_add(1).to_be_bytes()));
-    let mut pieces = Vec::new();
-    for entry in engine.range(Space::Index, (Bound::Unbounded, end), false).take(PIECES_PER_STEP) {
+    let entries = group.engine.range(Space::Index, (Bound::Included(start.clone()), end), false);
+    let piece = |entry: Result<(Bytes, Bytes)>| {
         let (index_key, bytes) = entry?;
         let (commit_ts, _) = split_index_key(&index_key)?;
         let piece = IndexPiece::decode(&index_key, &bytes)?;
-        if piece.entries.iter().any(|entry| group.core.locks().is_busy(&entry.key)) {
-            return Ok(None);
-        }
-        pieces.push((index_key, commit_ts, piece));
-    }
-    let more = pieces.len() == PIECES_PER_STEP;
+        Ok((index_key, commit_ts, piece))
+    };
+    entries.take(PIECES_PER_STEP).map(piece).collect()
+}
+
+fn sweep(group: &mut Group, pieces: Vec<Piece>) -> Result<Option<Bytes>> {
+    let engine = Arc::clone(&group.engine);
+    let last = (pieces.len() == PIECES_PER_STEP).then(|| pieces.last()).flatten();
+    let next = last.map(|(index_key, ..)| Bytes::from(next_key(index_key)));
     for (index_key, commit_ts, piece) in pieces {
         for entry in piece.entries {
             if entry.previous != Timestamp::ZERO {
@@ -158,7 +172,7 @@ fn sweep(group: &mut Group, barrier: Timestamp) -> Result<Option<bool>> {
         }
         group.batch.delete(Space::Index, index_key);
     }
-    Ok(Some(more))
+    Ok(next)
 }
 
 /// Drops the records at or below the barrier of some keys; returns where to go on.

@@ -36,6 +36,8 @@ pub(crate) struct Core {
     /// Hashes of keys that may have records, so that most writes need not look.
     recorded: RwLock<HashSet<u64>>,
     barrier: AtomicU64,
+    /// Up to where this process has swept the index.
+    swept: AtomicU64,
     pub holds: Mutex<BTreeMap<String, Timestamp>>,
     /// Why the store takes no more calls.
     closed: RwLock<Option<Error>>,
@@ -88,6 +90,7 @@ impl Core {
             locks: RwLock::new(locks),
             recorded: RwLock::new(read_recorded(engine.as_ref())?),
             barrier: AtomicU64::new(barrier),
+            swept: AtomicU64::new(0),
             holds: Mutex::new(read_holds(engine.as_ref())?),
             closed: RwLock::new(None),
             progress: watch::Sender::new(0),
@@ -157,6 +160,14 @@ impl Core {
 
     pub(crate) fn raise_barrier(&self, barrier: Timestamp) {
         self.barrier.fetch_max(barrier.0, Ordering::SeqCst);
+    }
+
+    pub(crate) fn swept(&self) -> Timestamp {
+        Timestamp(self.swept.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn note_swept(&self, barrier: Timestamp) {
+        self.swept.fetch_max(barrier.0, Ordering::SeqCst);
     }
 
     /// Fails if history at a timestamp may be gone.

@@ -317,11 +317,10 @@ impl IndexPiece {
             let before = entries.last().map(|entry| entry.key.clone()).unwrap_or_default();
             let mut entry = || {
                 let (shared, more) = (reader.varint()?, reader.varint()?);
-                let mut key = BytesMut::with_capacity(shared + more);
-                key.put_slice(before.get(..shared)?);
-                key.put_slice(&reader.take(more)?);
+                let (shared, more) = (before.get(..shared)?, reader.take(more)?);
+                let key = [shared, &more].concat();
                 let deleted = reader.byte()? == 1;
-                Some(IndexEntry { key: key.freeze(), deleted, previous: reader.timestamp()? })
+                Some(IndexEntry { key: key.into(), deleted, previous: reader.timestamp()? })
             };
             entries.push(entry().ok_or_else(|| broken("index", index_key))?);
         }
@@ -395,3 +394,6 @@ pub(crate) fn open_number(key: &[u8], bytes: &Bytes) -> Result<u64> {
     let bytes = open_bytes(key, bytes)?;
     <[u8; 8]>::try_from(bytes.as_ref()).map(u64::from_be_bytes).map_err(|_| broken("number", key))
 }
+
+#[cfg(test)]
+mod tests;
