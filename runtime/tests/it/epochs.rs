@@ -23,7 +23,46 @@ pub(crate) async fn check_every_epoch(world: &World, name: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn views_equal_their_queries_at_every_epoch() {
-    let world = World::new().await;
+    follow(World::new().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parallelism_changes_no_view() {
+    for parallelism in [2, 7] {
+        follow(World::with(runtime::RuntimeOptions { parallelism, ..options() }).await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn views_on_disk_equal_their_queries_and_outlive_the_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || store::EmbeddedStore::open(directory.path(), store::Options::default()).unwrap();
+    let world = World::over(open(), options()).await;
+    world.write(&[("t", 1, Some((1, 5)))]).await;
+    world.create("v", GROUPS).await.unwrap();
+    world.create("w", VALUES).await.unwrap();
+    for round in 0..3_i64 {
+        let last = world.write(&[("t", round, Some((round, 7))), ("t", 9, Some((1, round)))]).await;
+        for name in ["v", "w"] {
+            world.caught_up(name, last).await;
+            assert!(world.check(name).await >= last);
+        }
+    }
+    world.runtime.shutdown().await;
+    world.store.close().await.unwrap();
+    drop(world);
+    let world = World::over(open(), options()).await;
+    let last = world.write(&[("t", 2, None)]).await;
+    for name in ["v", "w"] {
+        world.caught_up(name, last).await;
+        assert!(world.check(name).await >= last);
+        assert_eq!(world.status(name).await.unwrap().state, "ready");
+    }
+    world.runtime.shutdown().await;
+}
+
+/// Changes two tables in many transactions under all views, and checks each at every epoch.
+async fn follow(world: World) {
     world.write(&[("u", 1, Some((0, 10))), ("t", 1, Some((1, 5)))]).await;
     for (index, query) in ALL.iter().enumerate() {
         world.create(&format!("v{index}"), query).await.unwrap();
