@@ -13,6 +13,7 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::compute::kernels::{cmp, numeric};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use nexmark::EventGenerator;
+use nexmark::config::NexmarkConfig;
 use nexmark::event::Event;
 use operators::{
     AggregateCall, AggregateFunction, Dataflow, DataflowOptions, Expression, JoinKind, Node, NodeId,
@@ -47,7 +48,7 @@ fn input(retract_every: usize) -> Vec<(TableId, Delta)> {
     let mut auctions: Vec<[i64; 5]> = Vec::new();
     let mut weights: Vec<i64> = Vec::new();
     let mut n_bids = 0usize;
-    for event in EventGenerator::default().take(EVENTS) {
+    for event in EventGenerator::new(NexmarkConfig::default()).take(EVENTS) {
         match event {
             Event::Auction(auction) => auctions.push([
                 auction.id as i64,
