@@ -70,6 +70,12 @@ pub(crate) fn convert_arguments(
             Some(Class::Null | Class::Bool) => DataType::Int64,
             Some(Class::Text | Class::Binary) if is_sum => DataType::Float64,
             Some(Class::Date | Class::Datetime | Class::Timestamp) if is_sum => DataType::Int64,
+            // Texts that differ in trailing spaces count once.
+            Some(Class::Text) if call.params.distinct && function == AggregateFunction::Count => {
+                let value = std::mem::replace(argument, Expr::Literal(ScalarValue::Null, None));
+                *argument = crate::lower::padded(value, library);
+                continue;
+            }
             Some(_) if from == DataType::Utf8View || from == DataType::LargeUtf8 => DataType::Utf8,
             _ => continue,
         };

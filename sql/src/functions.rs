@@ -15,7 +15,8 @@ use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result as PlanResult, ScalarValue};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    TypeSignature, Volatility,
 };
 use tidb::Zone;
 use types::{Error, Result};
@@ -192,7 +193,10 @@ impl Library {
             zone: self.zone,
             zone_name: self.zone_name.clone(),
             now_micros: if depends_on_now { self.now_micros } else { 0 },
-            signature: Signature::variadic_any(volatility),
+            signature: Signature::one_of(
+                vec![TypeSignature::VariadicAny, TypeSignature::Nullary],
+                volatility,
+            ),
         }))
     }
 }
@@ -200,6 +204,26 @@ impl Library {
 /// Whether a function's result is NULL only if an argument is.
 pub(crate) fn is_strict(function: &ScalarUDF) -> bool {
     function.inner().as_ref().downcast_ref::<Function>().is_some_and(|function| function.entry.strict)
+}
+
+/// Whether there is a scalar function of that name.
+pub(crate) fn exists(name: &str) -> bool {
+    name.starts_with('$') || entries().any(|entry| entry.name == name)
+}
+
+/// Checks the number of arguments of a call.
+///
+/// # Errors
+/// MySQL 1582.
+pub(crate) fn check_arity(name: &str, n_arguments: usize) -> Result<()> {
+    match entries().find(|entry| entry.name == name) {
+        Some(entry) if n_arguments < entry.arity.0 || n_arguments > entry.arity.1 => {
+            let name = name.trim_start_matches('$');
+            let text = format!("incorrect parameter count in the call to native function '{name}'");
+            Err(Error::mysql(1582, text))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Every entry.

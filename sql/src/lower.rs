@@ -9,19 +9,20 @@ mod expr;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, JoinConstraint, Result as PlanResult};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, ExprSchemable, Join, Limit, LogicalPlan, Projection, Sort, SortExpr, Union,
-    col, lit,
+    Aggregate, Distinct, Expr, ExprSchemable, Join, Limit, LogicalPlan, Operator, Projection, Sort, SortExpr,
+    Union, col, lit,
 };
 
 use crate::aggregates;
 use crate::class::Class;
 use crate::error::to_datafusion;
 use crate::functions::{Library, call_udf, common_type};
+use crate::parse::unsupported;
 
 pub(crate) use expr::{Lowering, convert, truth};
 
@@ -41,6 +42,10 @@ fn lower_node(node: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
         LogicalPlan::Aggregate(aggregate) => lower_aggregate(aggregate, library),
         LogicalPlan::Sort(sort) => lower_sort(sort, library),
         LogicalPlan::Limit(limit) => complete_order(limit),
+        LogicalPlan::Filter(filter) => {
+            check_subqueries(&filter.predicate, Place::Conjunct)?;
+            Ok(LogicalPlan::Filter(filter))
+        }
         other => Ok(other),
     }
 }
@@ -66,6 +71,51 @@ fn lower_expressions(node: LogicalPlan, library: &Library) -> PlanResult<Logical
         Ok(lowered.update_data(|expr| name.restore(expr)))
     })?;
     lowered.data.recompute_schema()
+}
+
+/// Where a part of a condition stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The row passes only if it is true.
+    Conjunct,
+    /// Under OR, where unknown and false are one.
+    Disjunct,
+    /// Anywhere else: unknown and false differ.
+    Elsewhere,
+}
+
+/// IN of a subquery becomes a join that cannot say "unknown"; where that would matter it is refused.
+fn check_subqueries(expr: &Expr, place: Place) -> PlanResult<()> {
+    match expr {
+        Expr::BinaryExpr(binary) if binary.op == Operator::And => {
+            check_subqueries(&binary.left, place)?;
+            check_subqueries(&binary.right, place)
+        }
+        Expr::BinaryExpr(binary) if binary.op == Operator::Or => {
+            let place = if place == Place::Conjunct { Place::Disjunct } else { place };
+            check_subqueries(&binary.left, place)?;
+            check_subqueries(&binary.right, place)
+        }
+        Expr::Not(inner) if matches!(inner.as_ref(), Expr::InSubquery(_)) => match place {
+            Place::Conjunct => Ok(()),
+            _ => Err(to_datafusion(unsupported("NOT IN (SELECT ...) under OR"))),
+        },
+        Expr::InSubquery(subquery) => match (place, subquery.negated) {
+            (Place::Conjunct, _) | (Place::Disjunct, false) => Ok(()),
+            (Place::Disjunct, true) => Err(to_datafusion(unsupported("NOT IN (SELECT ...) under OR"))),
+            (Place::Elsewhere, _) => {
+                Err(to_datafusion(unsupported("IN (SELECT ...) under anything but AND and OR")))
+            }
+        },
+        other => {
+            let mut result = Ok(());
+            other.apply_children(|child| {
+                result = check_subqueries(child, Place::Elsewhere);
+                Ok(if result.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+            })?;
+            result
+        }
+    }
 }
 
 /// Columns of a UNION take one type for all inputs.
@@ -130,6 +180,17 @@ fn is_text(data_type: &DataType) -> bool {
     Class::of(data_type) == Some(Class::Text)
 }
 
+/// A text's sort key.
+pub(crate) fn padded(text: Expr, library: &Library) -> Expr {
+    if expr::is_padded(&text) { text } else { call_udf(library.pad_key(), vec![text]) }
+}
+
+/// Whether an expression must be padded: a text that is not a sort key already (plans of inlined views
+/// are lowered before the query that names them).
+fn needs_padding(expr: &Expr, schema: &DFSchema) -> PlanResult<bool> {
+    Ok(is_text(&expr.get_type(schema)?) && !expr::is_padded(expr))
+}
+
 fn lower_distinct(input: Arc<LogicalPlan>, library: &Library) -> PlanResult<LogicalPlan> {
     let has_text = input.schema().fields().iter().any(|field| is_text(field.data_type()));
     if !has_text {
@@ -159,11 +220,7 @@ fn lower_aggregate(aggregate: Aggregate, library: &Library) -> PlanResult<Logica
                     } else {
                         expr
                     };
-                    Ok(Transformed::new(
-                        expr,
-                        is_text,
-                        datafusion::common::tree_node::TreeNodeRecursion::Jump,
-                    ))
+                    Ok(Transformed::new(expr, is_text, TreeNodeRecursion::Jump))
                 })?;
                 Ok(padded.data)
             })
@@ -172,7 +229,7 @@ fn lower_aggregate(aggregate: Aggregate, library: &Library) -> PlanResult<Logica
     }
     let mut has_text = false;
     for expr in &group_expr {
-        has_text |= is_text(&expr.get_type(input.schema())?);
+        has_text |= needs_padding(expr, input.schema())?;
     }
     if !has_text {
         return Ok(LogicalPlan::Aggregate(Aggregate::try_new(input, group_expr, aggr_expr)?));
@@ -184,7 +241,7 @@ fn lower_aggregate(aggregate: Aggregate, library: &Library) -> PlanResult<Logica
     let mut outputs = Vec::with_capacity(schema.fields().len());
     for (index, expr) in group_expr.into_iter().enumerate() {
         let (qualifier, field) = schema.qualified_field(index);
-        if !is_text(&expr.get_type(input.schema())?) {
+        if !needs_padding(&expr, input.schema())? {
             outputs.push(Expr::Column(Column::from((qualifier, field))));
             keys.push(expr);
             continue;
@@ -208,7 +265,7 @@ pub(crate) const SHOWN_PREFIX: &str = "#shown";
 
 fn lower_sort(mut sort: Sort, library: &Library) -> PlanResult<LogicalPlan> {
     for order in &mut sort.expr {
-        if is_text(&order.expr.get_type(sort.input.schema())?) {
+        if needs_padding(&order.expr, sort.input.schema())? {
             let expr = std::mem::replace(&mut order.expr, lit(0));
             order.expr = call_udf(library.pad_key(), vec![expr.unalias()]);
         }

@@ -23,6 +23,15 @@ use crate::Settings;
 use crate::parse::{Source, unsupported};
 use sqlparser::tokenizer::Location;
 
+/// What items of the outermost SELECT are called inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aliases {
+    /// By their aliases, where these are unique.
+    AsWritten,
+    /// By names that no column has.
+    Own,
+}
+
 /// The name of an item of the outermost SELECT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ItemName {
@@ -51,9 +60,9 @@ impl<'a> Rewrite<'a> {
     }
 
     /// Rewrites the outermost query and returns the names of its columns.
-    pub(crate) fn outermost(&mut self, query: &mut Query) -> Result<Vec<ItemName>> {
+    pub(crate) fn outermost(&mut self, query: &mut Query, aliases: Aliases) -> Result<Vec<ItemName>> {
         let names = item_names(&query.body);
-        make_unique(leftmost_select(&mut query.body));
+        make_unique(leftmost_select(&mut query.body), aliases);
         self.query(query)?;
         Ok(names)
     }
@@ -472,7 +481,7 @@ fn item_name(item: &SelectItem) -> ItemName {
 }
 
 /// MySQL lets columns of an answer share a name, the batch engine does not: later ones get another.
-fn make_unique(select: Option<&mut Select>) {
+fn make_unique(select: Option<&mut Select>, aliases: Aliases) {
     let Some(select) = select else { return };
     let has_wildcard = select
         .projection
@@ -484,10 +493,10 @@ fn make_unique(select: Option<&mut Select>) {
         let is_new = seen.insert(name.to_lowercase());
         let expr = match item {
             SelectItem::UnnamedExpr(expr) => expr,
-            SelectItem::ExprWithAlias { expr, .. } if !is_new => expr,
+            SelectItem::ExprWithAlias { expr, .. } if !is_new || aliases == Aliases::Own => expr,
             _ => continue,
         };
-        if !is_new || has_wildcard {
+        if !is_new || has_wildcard || aliases == Aliases::Own {
             let alias = quoted(&format!("{}#{index}", name.to_lowercase()));
             *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
         }

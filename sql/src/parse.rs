@@ -77,10 +77,14 @@ fn parser(tokens: Vec<TokenWithSpan>) -> Parser<'static> {
 }
 
 fn parse_statement(source: &Source<'_>, tokens: StatementTokens) -> Result<ParsedStatement> {
-    let StatementTokens { text, tokens, n_parameters } = tokens;
+    let StatementTokens { text, tokens, n_parameters, end } = tokens;
     let mut parser = parser(tokens);
-    let statement = statement(&mut parser, source)?;
+    let mut statement = statement(&mut parser, source)?;
     expect_end(&mut parser).map_err(|error| source.parser_error(&error))?;
+    if let Statement::CreateMaterializedView(create) = &mut statement {
+        // The query goes on to the end of the statement.
+        create.query_text = source.slice(create.query_start, end).to_owned();
+    }
     Ok(ParsedStatement { statement, text, n_parameters })
 }
 

@@ -1,6 +1,7 @@
 //! From a query's tree to a logical plan with MySQL's meaning.
 
 mod context;
+mod lower_case;
 mod output;
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use types::Result;
 use crate::class::Class;
 use crate::functions::Library;
 use crate::lower::{Lowering, convert, lower_plan, truth};
-use crate::meaning::Rewrite;
+use crate::meaning::{Aliases, Rewrite};
 use crate::{Settings, aggregates, from_datafusion};
 
 pub(crate) use context::{Context, parser_options};
@@ -92,11 +93,19 @@ pub fn session_state(settings: &Settings) -> SessionState {
 /// With the MySQL code of what is wrong with the query.
 pub fn plan_query(query: &ast::Query, resolver: &dyn Resolver, settings: &Settings) -> Result<PlannedQuery> {
     crate::stack::with_room(|| {
-        let mut query = query.clone();
-        let mut rewrite = Rewrite::new(settings, false);
-        let names = rewrite.outermost(&mut query)?;
         let library = Library::new(settings)?;
-        let (plan, declared) = logical_plan(query, resolver, &library)?;
+        let plan_with = |aliases: Aliases| {
+            let mut query = query.clone();
+            let mut rewrite = Rewrite::new(settings, false);
+            let names = rewrite.outermost(&mut query, aliases)?;
+            let (plan, declared) = logical_plan(query, resolver, &library)?;
+            Ok::<_, types::Error>((plan, declared, names))
+        };
+        // An alias may be the name of a column that `*` stands for: then it needs another inside.
+        let (plan, declared, names) = match plan_with(Aliases::AsWritten) {
+            Err(error) if error.message().contains("unique expression names") => plan_with(Aliases::Own)?,
+            other => other?,
+        };
         let state = session_state(settings);
         let plan = analyse(plan, state.analyzer(), state.config_options())?;
         let columns = output::output_columns(&plan, &names, &declared)?;

@@ -187,6 +187,8 @@ pub struct CreateMaterializedView {
     pub query: ast::Query,
     /// The query as written.
     pub query_text: String,
+    /// Where the query begins in the parsed text.
+    pub(crate) query_start: usize,
 }
 
 /// A SHOW statement. `filter` is LIKE or WHERE.

@@ -10,8 +10,6 @@ mod facts;
 mod join;
 mod names;
 mod refuse;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +23,7 @@ use types::{Error, Result, TableId};
 use crate::catalog::Catalog;
 use crate::class;
 use crate::functions::Library;
-use crate::meaning::Rewrite;
+use crate::meaning::{Aliases, Rewrite};
 use crate::plan::{OutputNames, column_types, logical_plan};
 use crate::{Settings, from_datafusion, session_state};
 
@@ -64,7 +62,7 @@ fn plan_view_here(
 ) -> Result<ViewPlan> {
     let mut query = crate::parse::parse_query(text)?;
     let mut rewrite = Rewrite::new(settings, true);
-    let names = rewrite.outermost(&mut query)?;
+    let names = rewrite.outermost(&mut query, Aliases::AsWritten)?;
     let depends_on = named(catalog, &rewrite.tables)?;
     let qualified = rewrite.qualified(text);
     let library = Library::new(settings)?;

@@ -307,6 +307,15 @@ fn is_wider(from: &DataType, to: &DataType) -> bool {
     from.primitive_width() <= to.primitive_width()
 }
 
+/// Whether an expression is a sort key of a text.
+pub(crate) fn is_padded(expr: &Expr) -> bool {
+    match expr {
+        Expr::Alias(alias) => is_padded(&alias.expr),
+        Expr::ScalarFunction(function) => function.name() == "pad_key",
+        _ => false,
+    }
+}
+
 /// Two values as a pair that compares the way MySQL compares them.
 pub(crate) fn comparable(
     left: Expr,
@@ -327,6 +336,7 @@ pub(crate) fn comparable(
             let right = convert(right, right_type, &common, library);
             if common == DataType::Utf8 {
                 let pad = |text: Expr| match literal_text(&text) {
+                    _ if is_padded(&text) => text,
                     Some(constant) => lit(tidb::pad_key(constant).to_owned()),
                     None => call_udf(library.pad_key(), vec![text]),
                 };

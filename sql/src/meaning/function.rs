@@ -134,6 +134,10 @@ impl Rewrite<'_> {
     }
 
     fn plain(&mut self, name: &str, mut arguments: Vec<Expr>) -> Result<Expr> {
+        if !crate::functions::exists(name) {
+            return Err(Error::mysql(1305, format!("function {name} does not exist")));
+        }
+        crate::functions::check_arity(name, arguments.len())?;
         for argument in &mut arguments {
             self.value(argument)?;
         }
@@ -154,6 +158,9 @@ impl Rewrite<'_> {
     }
 
     fn aggregate(&mut self, function: &mut Function, name: &str) -> Result<()> {
+        if crate::aggregates::find(name).is_none() {
+            return Err(unsupported(&format!("aggregate {}()", name.to_uppercase())));
+        }
         function.name = ObjectName::from(vec![Ident::new(name)]);
         if let Some(filter) = &mut function.filter {
             self.predicate(filter)?;

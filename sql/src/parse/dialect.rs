@@ -78,6 +78,14 @@ impl Dialect for TidemillDialect {
         supports_key_column_option,
     );
 
+    fn supports_bang_not_operator(&self) -> bool {
+        true
+    }
+
+    fn allow_extract_custom(&self) -> bool {
+        true
+    }
+
     fn supports_table_versioning(&self) -> bool {
         true
     }

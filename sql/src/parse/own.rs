@@ -101,11 +101,9 @@ fn create_view(parser: &mut Parser<'_>, source: &Source<'_>) -> Result<Option<St
         return Ok(None);
     }
     let mut create = view_head(parser, or_replace).map_err(|error| source.parser_error(&error))?;
-    let start = source.offset(parser.peek_token_ref().span.start);
+    create.query_start = source.offset(parser.peek_token_ref().span.start);
     let query = parser.parse_query().map_err(|error| source.parser_error(&error))?;
     create.query = *query;
-    let end = source.offset(parser.get_current_token().span.end);
-    create.query_text = source.slice(start, end).to_owned();
     Ok(Some(Statement::CreateMaterializedView(Box::new(create))))
 }
 
@@ -140,6 +138,7 @@ fn view_head(parser: &mut Parser<'_>, or_replace: bool) -> Parsed<CreateMaterial
         options,
         query: empty_query(),
         query_text: String::new(),
+        query_start: 0,
     })
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct StatementTokens {
     pub(crate) text: String,
     pub(crate) tokens: Vec<TokenWithSpan>,
     pub(crate) n_parameters: usize,
+    /// Where its text ends in the source.
+    pub(crate) end: usize,
 }
 
 /// The text, with a way from the tokenizer's lines and columns to bytes.
@@ -121,10 +123,11 @@ fn add_statement(
     let (Some(first), Some(last)) = (tokens.iter().find(is_text), tokens.iter().rfind(is_text)) else {
         return Ok(());
     };
-    let text = source.text[source.offset(first.span.start)..source.offset(last.span.end)].to_owned();
+    let end = source.offset(last.span.end);
+    let text = source.text[source.offset(first.span.start)..end].to_owned();
     check_depth(source, &tokens)?;
     let (tokens, n_parameters) = prepare(tokens);
-    statements.push(StatementTokens { text, tokens, n_parameters });
+    statements.push(StatementTokens { text, tokens, n_parameters, end });
     Ok(())
 }
 

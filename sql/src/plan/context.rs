@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::{DFSchema, Result as PlanResult, TableReference};
+use datafusion::datasource::{ViewTable, provider_as_source, source_as_provider};
 use datafusion::logical_expr::planner::{ContextProvider, ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
-    AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF,
+    AggregateUDF, Expr, HigherOrderUDF, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF,
 };
 use datafusion::sql::planner::{NullOrdering, ParserOptions};
 use sqlparser::ast::BinaryOperator;
 use types::Error;
 
 use super::Resolver;
+use super::lower_case::LowerCase;
 use super::output::Declared;
 use crate::aggregates;
 use crate::error::to_datafusion;
@@ -72,7 +74,7 @@ impl ContextProvider for Context<'_> {
             let mut declared = self.declared.lock().unwrap_or_else(PoisonError::into_inner);
             declared.insert((database.to_owned(), table.to_owned()), columns);
         }
-        in_lower_case(source, &name)
+        in_lower_case(source)
     }
 
     fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
@@ -121,41 +123,21 @@ impl ContextProvider for Context<'_> {
 }
 
 /// Columns are named in lower case in plans; a source that names them otherwise is renamed.
-fn in_lower_case(source: Arc<dyn TableSource>, name: &TableReference) -> PlanResult<Arc<dyn TableSource>> {
+fn in_lower_case(source: Arc<dyn TableSource>) -> PlanResult<Arc<dyn TableSource>> {
     let schema = source.schema();
     let is_lower = |name: &str| !name.chars().any(char::is_uppercase);
     if schema.fields().iter().all(|field| is_lower(field.name())) {
         return Ok(source);
     }
-    let scan = LogicalPlanBuilder::scan(name.clone(), source, None)?;
-    let columns: Vec<Expr> = scan
-        .schema()
-        .iter()
-        .map(|(qualifier, field)| {
-            let column = Expr::Column((qualifier, field).into());
-            column.alias(field.name().to_lowercase())
-        })
-        .collect();
-    let plan = scan.project(columns)?.build()?;
-    let schema = Arc::clone(plan.schema().inner());
-    Ok(Arc::new(Renamed { plan, schema }))
-}
-
-/// A source whose columns have other names.
-#[derive(Debug)]
-struct Renamed {
-    plan: LogicalPlan,
-    schema: SchemaRef,
-}
-
-impl TableSource for Renamed {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+    if let Some(plan) = source.get_logical_plan() {
+        let columns = plan.schema().iter().map(|(qualifier, field)| {
+            Expr::Column((qualifier, field).into()).alias(field.name().to_lowercase())
+        });
+        let columns: Vec<Expr> = columns.collect();
+        let plan = LogicalPlanBuilder::from(plan.into_owned()).project(columns)?.build()?;
+        return Ok(provider_as_source(Arc::new(ViewTable::new(plan, None))));
     }
-
-    fn get_logical_plan(&self) -> Option<std::borrow::Cow<'_, LogicalPlan>> {
-        Some(std::borrow::Cow::Borrowed(&self.plan))
-    }
+    Ok(provider_as_source(Arc::new(LowerCase::new(source_as_provider(&source)?))))
 }
 
 /// Plans comparisons as calls, to be lowered once types are known: the engine would refuse some pairs

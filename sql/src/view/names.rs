@@ -12,7 +12,7 @@ use types::{Error, Result};
 use crate::catalog::{Catalog, TableDefinition, ViewDefinition};
 use crate::functions::Library;
 use crate::lower::convert;
-use crate::meaning::Rewrite;
+use crate::meaning::{Aliases, Rewrite};
 use crate::plan::{Resolver, logical_plan};
 use crate::{Settings, from_datafusion};
 
@@ -69,7 +69,7 @@ impl CatalogNames<'_> {
         let settings = self.settings.with_view(&view.settings);
         let mut query = crate::parse::parse_query(&view.query)?;
         let mut rewrite = Rewrite::new(&settings, true);
-        rewrite.outermost(&mut query)?;
+        rewrite.outermost(&mut query, Aliases::AsWritten)?;
         let library = Library::new(&settings)?;
         let names = CatalogNames { catalog: self.catalog, settings: &settings };
         let (plan, _) = logical_plan(query, &names, &library)?;

@@ -1,0 +1,9 @@
+//! The SQL crate from outside: statements, meaning through the batch engine, and views through both.
+
+#![allow(clippy::unwrap_used, reason = "tests panic rather than return errors")]
+
+mod catalog;
+mod meaning;
+mod statements;
+mod views;
+mod world;
