@@ -1,0 +1,81 @@
+//! The façade: open, execute, sessions, shutdown.
+
+use tidemill::{Config, Tidemill};
+
+#[tokio::test]
+async fn statements_run_in_the_process_and_survive_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config::in_directory(folder.path().join("data"));
+    let tidemill = Tidemill::open(config.clone()).await.unwrap();
+    tidemill.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(10))").await.unwrap();
+    let answer = tidemill.execute("INSERT INTO t VALUES (1, 'a'), (2, NULL)").await.unwrap();
+    assert_eq!(answer.affected_rows, 2);
+    tidemill.shutdown().await.unwrap();
+
+    let tidemill = Tidemill::open(config).await.unwrap();
+    let answer = tidemill.execute("SELECT * FROM t ORDER BY id").await.unwrap();
+    assert_eq!(answer.texts(), [["1", "a"], ["2", "NULL"]]);
+    let names: Vec<&str> = answer.columns.iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(names, ["id", "v"]);
+    tidemill.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_directory_has_one_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config::in_directory(folder.path().join("data"));
+    let tidemill = Tidemill::open(config.clone()).await.unwrap();
+    let error = Tidemill::open(config).await.err().expect("the directory is taken");
+    assert!(error.message().contains("data"), "{error}");
+    tidemill.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn sessions_are_apart_and_see_each_others_commits() {
+    let tidemill = Tidemill::open(Config::in_memory()).await.unwrap();
+    let (mut one, mut two) = (tidemill.session().unwrap(), tidemill.session().unwrap());
+    one.execute("CREATE TABLE t (id INT PRIMARY KEY); SET @x = 5; BEGIN; INSERT INTO t VALUES (1)").await.unwrap();
+    assert_eq!(one.execute("SELECT @x, count(*) FROM t").await.unwrap().texts(), [["5", "1"]]);
+    assert_eq!(two.execute("SELECT @x, count(*) FROM t").await.unwrap().texts(), [["NULL", "0"]]);
+    one.execute("COMMIT").await.unwrap();
+    assert_eq!(two.execute("SELECT count(*) FROM t").await.unwrap().first(), Some("1"));
+    drop((one, two));
+    tidemill.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_view_is_maintained_read_in_each_mode_verified_and_dropped() {
+    let tidemill = Tidemill::open(Config::in_memory()).await.unwrap();
+    let mut session = tidemill.session().unwrap();
+    session.execute("CREATE TABLE t (k INT NOT NULL, v INT)").await.unwrap();
+    session.execute("INSERT INTO t VALUES (1, 10), (1, 5), (2, NULL)").await.unwrap();
+    session.execute("CREATE MATERIALIZED VIEW s AS SELECT k, count(*) AS n, sum(v) AS total FROM t GROUP BY k").await.unwrap();
+    session.execute("UPDATE t SET v = 7 WHERE k = 2").await.unwrap();
+    for mode in ["fresh", "wait", "live"] {
+        session.execute(&format!("SET tidemill_read_mode = '{mode}'")).await.unwrap();
+        let answer = session.execute("SELECT * FROM s ORDER BY k").await.unwrap();
+        assert_eq!(answer.texts(), [["1", "2", "15"], ["2", "1", "7"]], "{mode}");
+    }
+    // Wait mode has brought the checkpoint here.
+    session.execute("SET tidemill_read_mode = 'stale'").await.unwrap();
+    assert_eq!(session.execute("SELECT total FROM s WHERE k = 2").await.unwrap().first(), Some("7"));
+    assert!(session.execute("VERIFY MATERIALIZED VIEW s").await.unwrap().rows.is_empty());
+    let views = session.execute("SELECT view_name, state, `rows` FROM tidemill.views").await.unwrap();
+    assert_eq!(views.texts(), [["s", "ready", "2"]]);
+    let error = session.execute("INSERT INTO s VALUES (1, 2, 3)").await.unwrap_err();
+    assert!(error.message().contains('s'), "{error}");
+    let error = session.execute("DROP TABLE t").await.unwrap_err();
+    assert!(error.message().contains('s'), "{error}");
+    session.execute("DROP MATERIALIZED VIEW s; DROP TABLE t").await.unwrap();
+    assert!(session.execute("SHOW TABLES").await.unwrap().rows.is_empty());
+    drop(session);
+    tidemill.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn settings_that_do_not_fit_are_refused() {
+    let mut config = Config::in_memory();
+    config.listen = Some("0.0.0.0:0".parse().unwrap());
+    let error = Tidemill::open(config).await.err().expect("everybody could enter");
+    assert!(error.message().contains("authentication"), "{error}");
+}
