@@ -116,12 +116,18 @@ impl Runtime {
         };
         let change = commit_ddl(&self.shared, &make).await?;
         if let (false, Some(created)) = (background, &change.created) {
-            self.wait_or_drop(created).await?;
+            self.wait_created(created).await?;
         }
         Ok(change)
     }
 
-    async fn wait_or_drop(&self, created: &TableDefinition) -> Result<()> {
+    /// Waits until a view that was created in the background is published; drops it if its fill faults.
+    ///
+    /// Cancel safe: the fill goes on.
+    ///
+    /// # Errors
+    /// As [`Runtime::create_view`].
+    pub async fn wait_created(&self, created: &TableDefinition) -> Result<()> {
         let id = created.id();
         let Err(error) = self.wait_published(id).await else { return Ok(()) };
         if error.kind() == ErrorKind::Invalid {

@@ -1,7 +1,7 @@
 //! What all sessions share: the store, the engine, the runtime, who is there, and what was counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -123,17 +123,13 @@ impl Instance {
 
 /// Wait mode over the jobs that run in this process.
 pub(crate) struct RuntimeWaiter {
-    /// Set once the runtime has started; the engine exists before it.
-    pub(crate) runtime: Arc<OnceLock<Runtime>>,
+    pub(crate) runtime: Runtime,
 }
 
 #[async_trait]
 impl Waiter for RuntimeWaiter {
     async fn wait_cut(&self, job: JobId, at: Timestamp) -> Result<Option<Waited>> {
-        let Some(runtime) = self.runtime.get() else { return Ok(None) };
-        Ok(match runtime.wait_cut(job, at, WAIT_MS_MAX).await? {
-            runtime::Waited::Epoch { cut, commit_ts } => Some(Waited::Epoch { cut, commit: commit_ts }),
-            runtime::Waited::Idle { .. } => Some(Waited::Idle),
-        })
+        let waited = self.runtime.wait_cut(job, at, WAIT_MS_MAX).await?;
+        Ok(waited.map(|waited| Waited::Epoch { cut: waited.cut, commit: waited.commit_ts }))
     }
 }

@@ -1,11 +1,11 @@
 //! Opens an instance, starts what the configuration asks for, and ends all of it in order.
 //!
 //! ```text
-//! store -> engine -> coordinator -> runtime -> gRPC, MySQL, HTTP        (shutdown: the other way round)
+//! store -> coordinator, gRPC -> runtime -> engine -> MySQL, HTTP        (shutdown: the other way round)
 //! ```
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use coordinator::{
@@ -13,7 +13,6 @@ use coordinator::{
 };
 use query::Engine;
 use runtime::{Runtime, Supervisor};
-use sink::RunCache;
 use sql::Literal;
 use store::{EmbeddedStore, Store};
 use tokio::net::TcpListener;
@@ -31,8 +30,6 @@ use crate::{http, mysql};
 
 /// How long running statements may go on after shutdown began.
 const GRACE: Duration = Duration::from_secs(5);
-/// Runs kept in memory in front of the store.
-const RUN_CACHE_BYTES: usize = 256 << 20;
 
 /// An open instance. Call [`Tidemill::shutdown`] when done; dropping it only warns.
 pub struct Tidemill {
@@ -98,23 +95,7 @@ impl Tidemill {
         let services = Supervisor::new();
         let store = open_store(&config, &services).await?;
 
-        let handle = tokio::runtime::Handle::current();
-        let runs = RunCache::new(Arc::clone(&store), handle, RUN_CACHE_BYTES);
-        let sessions = Arc::new(Sessions::default());
-        let globals = Arc::new(Mutex::new(global_variables(&config, mysql.as_ref().map(|(_, at)| *at))));
-        let started_runtime: Arc<OnceLock<Runtime>> = Arc::default();
-        let system_tables =
-            SystemTables::new(Arc::clone(&sessions), Arc::clone(&globals), Arc::clone(&started_runtime));
-        let waiter = RuntimeWaiter { runtime: Arc::clone(&started_runtime) };
-        let engine = Engine::new(Arc::clone(&store), runs, config.query.clone())
-            .with_virtual_tables(Arc::new(system_tables))
-            .with_waiter(Arc::new(waiter));
-        session::bootstrap(&store, |at| {
-            let engine = engine.clone();
-            async move { engine.catalog(at).await }
-        })
-        .await?;
-
+        session::bootstrap(&store).await?;
         let local_coordinator = config
             .coordinator
             .is_none()
@@ -138,7 +119,12 @@ impl Tidemill {
         let runtime =
             Runtime::start(Arc::clone(&store), coordinator, config.runtime.clone(), Supervisor::new())
                 .await?;
-        started_runtime.get_or_init(|| runtime.clone());
+        let sessions = Arc::new(Sessions::default());
+        let globals = Arc::new(Mutex::new(global_variables(&config, mysql.as_ref().map(|(_, at)| *at))));
+        let system_tables = SystemTables::new(Arc::clone(&sessions), Arc::clone(&globals), runtime.clone());
+        let engine = Engine::new(Arc::clone(&store), runtime.run_source(), config.query.clone())
+            .with_virtual_tables(Arc::new(system_tables))
+            .with_waiter(Arc::new(RuntimeWaiter { runtime: runtime.clone() }));
 
         let instance = Arc::new(Instance {
             users: Users::new(config.users.clone()),

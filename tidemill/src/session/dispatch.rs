@@ -1,10 +1,12 @@
 //! Which statement goes where.
 
+use std::time::Duration;
+
 use futures::FutureExt;
-use query::{DmlResult, Parameter, QueryResult, ReadSettings};
+use query::{DmlResult, Engine, Parameter, QueryResult, ReadSettings};
 use sql::{ParsedStatement, QueryStatement, Statement, ast};
 use tokio_util::sync::CancellationToken;
-use types::{Error, Result};
+use types::{Error, ErrorKind, Result};
 
 use super::{Session, interrupted};
 use crate::result::{Done, Outcome, Rows};
@@ -195,8 +197,8 @@ impl Session {
         Ok(Outcome::Rows(Rows::of_query(result)))
     }
 
-    /// INSERT, REPLACE, UPDATE, DELETE. Inside a transaction it may be given up: it undoes itself. Alone it
-    /// runs to its end, because a commit that is under way must not be reported as not done.
+    /// INSERT, REPLACE, UPDATE, DELETE. It may be given up until its commit begins: a commit that is under
+    /// way must not be reported as not done.
     pub(super) async fn change(
         &mut self,
         statement: &ast::Statement,
@@ -206,6 +208,9 @@ impl Session {
         if self.snapshot.is_some() {
             return Err(Error::mysql(1105, "tables cannot be written while 'tidemill_snapshot' is set"));
         }
+        if self.variables.int("transaction_read_only") != 0 {
+            return Err(Error::mysql(1792, "Cannot execute statement in a READ ONLY transaction."));
+        }
         self.begin_if_needed().await?;
         let settings = self.read_settings();
         let engine = self.instance.engine.clone();
@@ -214,8 +219,11 @@ impl Session {
                 let work = engine.execute(&settings, statement, Some(transaction), parameters);
                 or_interrupted(interrupt, work).await?
             }
-            None if interrupt.is_cancelled() => return Err(interrupted()),
-            None => engine.execute(&settings, statement, None, parameters).await?,
+            None => {
+                let attempts_max = self.instance.config.query.autocommit_attempts;
+                let change = Change { engine, settings, statement, parameters, interrupt };
+                change.commit_alone(attempts_max).await?
+            }
         };
         Ok(Outcome::Done(self.done(result)))
     }
@@ -227,5 +235,35 @@ impl Session {
             result.affected_rows
         };
         Done { affected_rows, info: result.info }
+    }
+}
+
+/// A change of data outside of a transaction.
+struct Change<'a> {
+    engine: Engine,
+    settings: ReadSettings,
+    statement: &'a ast::Statement,
+    parameters: &'a [Parameter],
+    interrupt: &'a CancellationToken,
+}
+
+impl Change<'_> {
+    /// Runs it in a transaction of its own, again while that meets conflicts.
+    async fn commit_alone(&self, attempts_max: u32) -> Result<DmlResult> {
+        let mut attempt = 1;
+        loop {
+            let mut own = self.engine.begin().await?;
+            let work = self.engine.execute(&self.settings, self.statement, Some(&mut own), self.parameters);
+            let result = or_interrupted(self.interrupt, work).await?;
+            match self.engine.commit(own).await {
+                Ok(_) => return Ok(result),
+                Err(error) if error.kind() == ErrorKind::Conflict && attempt < attempts_max => {
+                    let pause_ms = rand::random_range(0..=u64::from(attempt));
+                    tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 }

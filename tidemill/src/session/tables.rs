@@ -1,6 +1,5 @@
 //! DDL of databases and tables, and the first value of a result.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray};
@@ -8,84 +7,46 @@ use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::array_value_to_string;
 use runtime::DropOptions;
-use sql::catalog::{Catalog, CatalogChange};
+use sql::catalog::CatalogCache;
 use sql::{CreateTable, Literal, Statement, TableName, ast};
 use tokio_util::sync::CancellationToken;
-use types::{Error, ErrorKind, Result, Timestamp};
+use types::{Error, Result};
 
 use super::{Session, Warning};
 use crate::result::{Done, Outcome};
 
-/// How often a definition is tried again when another one came between.
-const ATTEMPTS_MAX: u32 = 32;
-
 impl Session {
-    /// Makes a change of the catalog and commits it, again if another change came between.
-    async fn change_catalog(
-        &mut self,
-        make: impl Fn(&Catalog) -> Result<CatalogChange>,
-    ) -> Result<CatalogChange> {
-        let store = Arc::clone(&self.instance.store);
-        let mut attempt = 0;
-        loop {
-            attempt += 1;
-            let start = store.timestamp().await?;
-            let catalog = self.instance.engine.catalog(start).await?;
-            let change = make(&catalog)?;
-            if change.mutations.is_empty() {
-                return Ok(change);
-            }
-            match store.commit_transaction(start, change.mutations.clone()).await.map_err(Error::from) {
-                Ok(_) => return Ok(change),
-                Err(error) if error.kind() == ErrorKind::Conflict && attempt < ATTEMPTS_MAX => {
-                    let pause_ms = rand::random_range(1..=u64::from(5 * attempt));
-                    tokio::time::sleep(std::time::Duration::from_millis(pause_ms)).await;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
     /// Remembers a change's notes as warnings.
-    fn note(&mut self, notes: Vec<String>, code: u16) {
+    pub(super) fn note(&mut self, notes: Vec<String>, code: u16) {
         let warnings = notes.into_iter().map(|message| Warning { level: "Note", code, message });
         self.warnings.extend(warnings);
     }
 
     pub(super) async fn create_database(&mut self, name: &str, if_not_exists: bool) -> Result<Outcome> {
-        let change = self.change_catalog(|catalog| catalog.create_database(name, if_not_exists)).await?;
+        let runtime = &self.instance.runtime;
+        let change =
+            runtime.change_catalog(|catalog, _| catalog.create_database(name, if_not_exists)).await?;
         self.note(change.notes, 1007);
         Ok(Outcome::Done(Done { affected_rows: 1, info: String::new() }))
     }
 
-    /// DROP DATABASE: its views go first, then its tables, then itself; each through the runtime, which
-    /// tells the jobs.
+    /// DROP DATABASE, with its tables and views.
     pub(super) async fn drop_database(&mut self, name: &str, if_exists: bool) -> Result<Outcome> {
-        let at = self.instance.store.read_timestamp().await?;
-        let catalog = self.instance.engine.catalog(at).await?;
-        // Whatever refuses the whole refuses it before anything is dropped.
-        let change = catalog.drop_database(name, if_exists)?;
         let runtime = &self.instance.runtime;
-        let options = DropOptions { if_exists: true, cascade: true };
-        let n_dropped = change.dropped.len() as u64;
-        for definition in change.dropped.iter().filter(|definition| definition.view.is_some()) {
-            runtime.drop_view(&definition.database, &definition.info.name, options).await?;
-        }
-        for definition in change.dropped.iter().filter(|definition| definition.view.is_none()) {
-            runtime.drop_table(&definition.database, &definition.info.name, options).await?;
-        }
-        let change = self.change_catalog(|catalog| catalog.drop_database(name, if_exists)).await?;
+        let change = runtime.change_catalog(|catalog, _| catalog.drop_database(name, if_exists)).await?;
+        let affected_rows = change.dropped.len() as u64;
         self.note(change.notes, 1008);
         if self.database.as_deref().is_some_and(|current| current.eq_ignore_ascii_case(name)) {
             self.database = None;
             self.entry.set_database(None);
         }
-        Ok(Outcome::Done(Done { affected_rows: n_dropped, info: String::new() }))
+        Ok(Outcome::Done(Done { affected_rows, info: String::new() }))
     }
 
     pub(super) async fn create_table(&mut self, table: &CreateTable) -> Result<Outcome> {
         let database = self.database_of(&table.name)?;
-        let change = self.change_catalog(|catalog| catalog.create_table(table, &database)).await?;
+        let runtime = &self.instance.runtime;
+        let change = runtime.change_catalog(|catalog, _| catalog.create_table(table, &database)).await?;
         self.note(change.notes, 1050);
         Ok(Outcome::Done(Done::default()))
     }
@@ -96,14 +57,8 @@ impl Session {
         if_exists: bool,
         cascade: bool,
     ) -> Result<Outcome> {
-        let at = self.instance.store.read_timestamp().await?;
-        let catalog = self.instance.engine.catalog(at).await?;
-        // Refuses all of them before the first is dropped.
-        let change = catalog.drop_tables(names, self.database.as_deref(), if_exists, cascade)?;
         let options = DropOptions { if_exists, cascade };
-        for definition in change.dropped.iter().filter(|definition| definition.view.is_none()) {
-            self.instance.runtime.drop_table(&definition.database, &definition.info.name, options).await?;
-        }
+        let change = self.instance.runtime.drop_tables(names, self.database.as_deref(), options).await?;
         self.note(change.notes, 1051);
         Ok(Outcome::Done(Done::default()))
     }
@@ -130,15 +85,9 @@ impl Session {
 ///
 /// # Errors
 /// If the store is away or its catalog is broken.
-pub(crate) async fn bootstrap<F>(
-    store: &Arc<dyn store::Store>,
-    catalog_at: impl Fn(Timestamp) -> F,
-) -> Result<()>
-where
-    F: Future<Output = Result<Arc<Catalog>>>,
-{
+pub(crate) async fn bootstrap(store: &Arc<dyn store::Store>) -> Result<()> {
     let start = store.timestamp().await?;
-    let change = catalog_at(start).await?.bootstrap();
+    let change = CatalogCache::new().load(store.as_ref(), start).await?.bootstrap();
     if change.mutations.is_empty() {
         return Ok(());
     }

@@ -170,21 +170,16 @@ pub(crate) fn tables(database: &str) -> Vec<&'static str> {
 pub(crate) struct SystemTables {
     sessions: Arc<Sessions>,
     globals: Arc<Mutex<Variables>>,
-    /// Set once the runtime has started; the engine exists before it.
-    runtime: Arc<std::sync::OnceLock<Runtime>>,
+    runtime: Runtime,
 }
 
 impl SystemTables {
     pub(crate) fn new(
         sessions: Arc<Sessions>,
         globals: Arc<Mutex<Variables>>,
-        runtime: Arc<std::sync::OnceLock<Runtime>>,
+        runtime: Runtime,
     ) -> SystemTables {
         SystemTables { sessions, globals, runtime }
-    }
-
-    fn runtime(&self) -> Result<&Runtime> {
-        self.runtime.get().ok_or_else(|| Error::unavailable("the runtime has not started yet"))
     }
 
     fn globals(&self) -> Variables {
@@ -207,7 +202,7 @@ impl VirtualTables for SystemTables {
         let found = find(database, table)
             .ok_or_else(|| Error::mysql(1146, format!("Table '{database}.{table}' doesn't exist")))?;
         let rows = match found.database {
-            "tidemill" => own::rows(found.name, self.runtime()?, &request).await?,
+            "tidemill" => own::rows(found.name, &self.runtime, &request).await?,
             _ => information::rows(found.name, &request.catalog, &self.sessions, &self.globals()),
         };
         Ok(vec![found.batch(&rows)?])

@@ -66,12 +66,15 @@ async fn a_prepared_statement_with_broken_parameters_is_an_error_and_can_be_exec
     let prepared = raw.read().await.unwrap();
     assert_eq!(prepared[0], 0);
     let id = prepared[1..5].to_vec();
-    let n_definitions = u16::from_le_bytes([prepared[5], prepared[6]]) + u16::from_le_bytes([prepared[7], prepared[8]]);
+    let n_definitions =
+        u16::from_le_bytes([prepared[5], prepared[6]]) + u16::from_le_bytes([prepared[7], prepared[8]]);
     for _ in 0..n_definitions {
         raw.read().await.unwrap();
     }
     let execute = |tail: &[u8]| [&[0x17][..], &id, &[0, 1, 0, 0, 0], tail].concat();
-    for tail in [&b""[..], b"\0", b"\0\x01", b"\0\x01\xfd\0", b"\0\x01\xfd\0\x09abc", b"\0\0", b"\0\x01\xc8\0\0"] {
+    for tail in
+        [&b""[..], b"\0", b"\0\x01", b"\0\x01\xfd\0", b"\0\x01\xfd\0\x09abc", b"\0\0", b"\0\x01\xc8\0\0"]
+    {
         raw.command(&execute(tail)).await;
         assert_eq!(raw.error().await.0, 1835, "{tail:?}");
     }

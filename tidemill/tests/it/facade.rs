@@ -34,7 +34,9 @@ async fn a_directory_has_one_owner() {
 async fn sessions_are_apart_and_see_each_others_commits() {
     let tidemill = Tidemill::open(Config::in_memory()).await.unwrap();
     let (mut one, mut two) = (tidemill.session().unwrap(), tidemill.session().unwrap());
-    one.execute("CREATE TABLE t (id INT PRIMARY KEY); SET @x = 5; BEGIN; INSERT INTO t VALUES (1)").await.unwrap();
+    one.execute("CREATE TABLE t (id INT PRIMARY KEY); SET @x = 5; BEGIN; INSERT INTO t VALUES (1)")
+        .await
+        .unwrap();
     assert_eq!(one.execute("SELECT @x, count(*) FROM t").await.unwrap().texts(), [["5", "1"]]);
     assert_eq!(two.execute("SELECT @x, count(*) FROM t").await.unwrap().texts(), [["NULL", "0"]]);
     one.execute("COMMIT").await.unwrap();
@@ -49,7 +51,10 @@ async fn a_view_is_maintained_read_in_each_mode_verified_and_dropped() {
     let mut session = tidemill.session().unwrap();
     session.execute("CREATE TABLE t (k INT NOT NULL, v INT)").await.unwrap();
     session.execute("INSERT INTO t VALUES (1, 10), (1, 5), (2, NULL)").await.unwrap();
-    session.execute("CREATE MATERIALIZED VIEW s AS SELECT k, count(*) AS n, sum(v) AS total FROM t GROUP BY k").await.unwrap();
+    session
+        .execute("CREATE MATERIALIZED VIEW s AS SELECT k, count(*) AS n, sum(v) AS total FROM t GROUP BY k")
+        .await
+        .unwrap();
     session.execute("UPDATE t SET v = 7 WHERE k = 2").await.unwrap();
     for mode in ["fresh", "wait", "live"] {
         session.execute(&format!("SET tidemill_read_mode = '{mode}'")).await.unwrap();

@@ -20,7 +20,10 @@ const VALUES: &[(&str, &str)] = &[
     ("18446744073709551615", "18446744073709551615"),
     ("1.5", "1.5"),
     ("-0.1", "-0.1"),
-    ("12345678901234567890123456789012345.000000000000000000000000000001", "12345678901234567890123456789012345.000000000000000000000000000001"),
+    (
+        "12345678901234567890123456789012345.000000000000000000000000000001",
+        "12345678901234567890123456789012345.000000000000000000000000000001",
+    ),
     ("'ab  '", "ab"),
     ("'naïve 日本 😀 '", "naïve 日本 😀 "),
     ("''", ""),
@@ -129,7 +132,10 @@ async fn parameters_of_every_type_are_bound() {
     .unwrap();
     conn.exec_drop("INSERT INTO types (id, v) VALUES (?, ?)", (8, None::<String>)).await.unwrap();
     let found: Vec<Row> = conn
-        .exec("SELECT t, bu, d, n, v, vb, dt FROM types WHERE id = ? AND dt = ?", (7, "2013-02-08 01:02:03.456789"))
+        .exec(
+            "SELECT t, bu, d, n, v, vb, dt FROM types WHERE id = ? AND dt = ?",
+            (7, "2013-02-08 01:02:03.456789"),
+        )
         .await
         .unwrap();
     let values = found.into_iter().next().unwrap().unwrap();
@@ -154,7 +160,9 @@ async fn parameters_of_every_type_are_bound() {
 async fn errors_have_their_numbers_and_leave_the_connection_usable() {
     let (tidemill, address) = open(|_| {}).await;
     let mut conn = connect(address).await;
-    conn.query_drop("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(3) NOT NULL, n TINYINT, d DATE)").await.unwrap();
+    conn.query_drop("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(3) NOT NULL, n TINYINT, d DATE)")
+        .await
+        .unwrap();
     conn.query_drop("INSERT INTO t VALUES (1, 'a', 1, '2024-01-01')").await.unwrap();
     for (statement, number) in [
         ("SELEC 1", 1064),
@@ -316,11 +324,14 @@ async fn users_need_their_passwords_with_both_methods() {
     };
     let mut conn = with("ann", Some("secret")).await.unwrap();
     assert_eq!(rows(&mut conn, "SELECT USER()").await, [["ann@localhost"]]);
-    for (user, password) in [("ann", Some("Secret")), ("ann", None), ("root", None), ("eve", Some("secret"))] {
+    for (user, password) in [("ann", Some("Secret")), ("ann", None), ("root", None), ("eve", Some("secret"))]
+    {
         assert_eq!(code(with(user, password).await), 1045, "{user}");
     }
     // The same user again on the same connection, by the method the driver prefers.
-    let change = mysql_async::ChangeUserOpts::default().with_user(Some("ann".to_owned())).with_pass(Some("secret".to_owned()));
+    let change = mysql_async::ChangeUserOpts::default()
+        .with_user(Some("ann".to_owned()))
+        .with_pass(Some("secret".to_owned()));
     conn.change_user(change).await.unwrap();
     assert_eq!(rows(&mut conn, "SELECT 1").await, [["1"]]);
     tidemill.shutdown().await.unwrap();

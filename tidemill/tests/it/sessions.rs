@@ -66,7 +66,8 @@ async fn definitions_are_shown() {
     let columns = "SELECT column_name, data_type, column_key FROM information_schema.columns \
                    WHERE table_schema = 'test' AND table_name = 't' ORDER BY ordinal_position";
     assert_eq!(rows(&mut conn, columns).await[0], ["id", "bigint", "PRI"]);
-    let tables = "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'test' ORDER BY 1";
+    let tables =
+        "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'test' ORDER BY 1";
     assert_eq!(rows(&mut conn, tables).await, [["t", "BASE TABLE"], ["v", "VIEW"]]);
     conn.query_drop("DROP DATABASE other").await.unwrap();
     assert!(rows(&mut conn, "SHOW DATABASES LIKE 'oth%'").await.is_empty());
@@ -86,7 +87,10 @@ async fn variables_keep_what_they_are_set_to() {
     assert_eq!(rows(&mut two, "SELECT @@time_zone").await, [["SYSTEM"]]);
     let mut three = connect(address).await;
     assert_eq!(rows(&mut three, "SELECT @@time_zone").await, [["+05:00"]]);
-    assert_eq!(rows(&mut three, "SHOW VARIABLES WHERE Variable_name = 'time_zone'").await, [["time_zone", "+05:00"]]);
+    assert_eq!(
+        rows(&mut three, "SHOW VARIABLES WHERE Variable_name = 'time_zone'").await,
+        [["time_zone", "+05:00"]]
+    );
     tidemill.shutdown().await.unwrap();
 }
 
@@ -97,9 +101,15 @@ async fn timestamps_follow_the_sessions_zone() {
     conn.query_drop("CREATE TABLE t (id INT PRIMARY KEY, ts TIMESTAMP, dt DATETIME)").await.unwrap();
     conn.query_drop("SET time_zone = '+02:00'").await.unwrap();
     conn.query_drop("INSERT INTO t VALUES (1, '2024-07-01 12:00:00', '2024-07-01 12:00:00')").await.unwrap();
-    assert_eq!(rows(&mut conn, "SELECT ts, dt FROM t").await, [["2024-07-01 12:00:00", "2024-07-01 12:00:00"]]);
+    assert_eq!(
+        rows(&mut conn, "SELECT ts, dt FROM t").await,
+        [["2024-07-01 12:00:00", "2024-07-01 12:00:00"]]
+    );
     conn.query_drop("SET time_zone = 'America/New_York'").await.unwrap();
-    assert_eq!(rows(&mut conn, "SELECT ts, dt FROM t").await, [["2024-07-01 06:00:00", "2024-07-01 12:00:00"]]);
+    assert_eq!(
+        rows(&mut conn, "SELECT ts, dt FROM t").await,
+        [["2024-07-01 06:00:00", "2024-07-01 12:00:00"]]
+    );
     tidemill.shutdown().await.unwrap();
 }
 
@@ -124,7 +134,9 @@ async fn the_past_can_be_read_and_not_written() {
     assert_eq!(code(conn.query_drop("BEGIN").await), 1105);
     conn.query_drop("SET tidemill_snapshot = ''").await.unwrap();
     assert_eq!(rows(&mut conn, "SELECT v FROM t").await, [["2"]]);
-    for (value, number) in [("'yesterday'", 1292), ("18446744073709551615", 1105), ("1", 9006), ("'1999-01-01'", 9006)] {
+    for (value, number) in
+        [("'yesterday'", 1292), ("18446744073709551615", 1105), ("1", 9006), ("'1999-01-01'", 9006)]
+    {
         let set = format!("SET tidemill_snapshot = {value}");
         assert_eq!(code(conn.query_drop(&set).await), number, "{set}");
     }
