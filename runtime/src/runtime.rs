@@ -246,7 +246,8 @@ impl Runtime {
         let Some(door) = self.shared.board.door(job) else { return Ok(None) };
         let mut frontier = door.frontier.subscribe();
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-        if let Some(known) = *frontier.borrow()
+        let now_known = *frontier.borrow();
+        if let Some(known) = now_known
             && known.cut < at
             && self.is_idle(job, known, at).await?
         {

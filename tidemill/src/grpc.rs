@@ -25,7 +25,8 @@ pub async fn run_coordinator(
     );
     let store: Arc<dyn Store> = Arc::new(RemoteStore::new(store, RemoteOptions::default())?);
     let coordinator = Arc::new(LocalCoordinator::new(Arc::clone(&store), LocalOptions::default()));
-    let services = Services { coordinator: Some(Arc::clone(&coordinator) as _), store: None };
+    let services =
+        Services { coordinator: Some(Arc::clone(&coordinator) as _), store: None, ..Services::default() };
     let server = RpcServer::start(listen, services).await?;
     ready(server.address())?;
     let stopped = stop.await;

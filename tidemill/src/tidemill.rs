@@ -109,7 +109,8 @@ impl Tidemill {
             Some(address) => {
                 // Workers and a coordinator elsewhere: both may be offered by the process that has the store.
                 let local = local_coordinator.clone().map(|local| local as Arc<dyn Coordinator>);
-                let services = Services { coordinator: local, store: Some(Arc::clone(&store)) };
+                let services =
+                    Services { coordinator: local, store: Some(Arc::clone(&store)), ..Services::default() };
                 let rpc = RpcServer::start(address, services).await?;
                 announce(rpc.address()).map_err(|error| Error::invalid(error.to_string()))?;
                 Some(rpc)
