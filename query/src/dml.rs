@@ -8,6 +8,7 @@ mod buffer;
 mod delete;
 mod evaluate;
 mod insert;
+mod on_duplicate;
 mod row_ids;
 mod target;
 mod update;

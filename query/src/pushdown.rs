@@ -159,3 +159,6 @@ fn literal_of(info: &TableInfo, column: usize, expression: &Expr) -> Option<Arra
     }
     converted.to_array().ok()
 }
+
+#[cfg(test)]
+mod tests;

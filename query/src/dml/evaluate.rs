@@ -1,12 +1,13 @@
 //! Expressions of data changes: values, defaults, assignments.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StringArray, new_null_array};
 use arrow::compute::concat;
 use arrow::datatypes::Schema;
 use datafusion::common::DFSchema;
+use datafusion::datasource::empty::EmptyTable;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::context::SessionState;
 use sqlparser::ast::{Expr, UnaryOperator, Value, Visit, Visitor};
@@ -15,19 +16,20 @@ use types::{Error, Result};
 
 use crate::Engine;
 use crate::names::Scope;
-use crate::point::NamedTable;
 
 /// Evaluates the expressions of one statement.
 pub(super) struct Evaluator<'a> {
     pub(super) scope: &'a Scope,
-    state: SessionState,
+    engine: &'a Engine,
+    /// Made when it is first needed: literals need none.
+    state: OnceLock<SessionState>,
     pub(super) zone: Zone,
 }
 
 impl<'a> Evaluator<'a> {
     pub(super) fn new(engine: &'a Engine, scope: &'a Scope) -> Result<Evaluator<'a>> {
         let zone = scope.settings.time_zone.parse()?;
-        Ok(Evaluator { scope, state: engine.session(scope), zone })
+        Ok(Evaluator { scope, engine, state: OnceLock::new(), zone })
     }
 
     /// Converts values to a column's type, as MySQL does when it stores them.
@@ -59,22 +61,17 @@ impl<'a> Evaluator<'a> {
         self.evaluate_planned(planned, &DFSchema::empty(), &one_row)
     }
 
-    /// The values of an expression over the columns of a table's rows.
-    pub(super) fn over_rows(
-        &self,
-        expression: &Expr,
-        table: &NamedTable,
-        rows: &RecordBatch,
-    ) -> Result<ArrayRef> {
-        let source = provider_as_source(Arc::new(self.scope.table(&table.definition)));
+    /// The values of an expression over rows whose columns go by a table's name.
+    pub(super) fn over_rows(&self, expression: &Expr, name: &str, rows: &RecordBatch) -> Result<ArrayRef> {
+        let source = provider_as_source(Arc::new(EmptyTable::new(rows.schema())));
         let planned = sql::plan_expressions(
             std::slice::from_ref(expression),
-            Some((&table.shown, source)),
+            Some((name, source)),
             false,
             &self.scope.settings,
         )?;
-        let schema = DFSchema::try_from_qualified_schema(table.shown.as_str(), &rows.schema())
-            .map_err(sql::from_datafusion)?;
+        let schema =
+            DFSchema::try_from_qualified_schema(name, &rows.schema()).map_err(sql::from_datafusion)?;
         self.evaluate_planned(planned, &schema, rows)
     }
 
@@ -87,7 +84,8 @@ impl<'a> Evaluator<'a> {
         let (Some(expression), true) = (planned.pop(), planned.is_empty()) else {
             return Err(Error::corrupt("one expression was planned as another number"));
         };
-        let physical = self.state.create_physical_expr(expression, schema).map_err(sql::from_datafusion)?;
+        let state = self.state.get_or_init(|| self.engine.session(self.scope));
+        let physical = state.create_physical_expr(expression, schema).map_err(sql::from_datafusion)?;
         let value = physical.evaluate(rows).map_err(sql::from_datafusion)?;
         value.into_array(rows.num_rows()).map_err(sql::from_datafusion)
     }

@@ -14,6 +14,7 @@ use types::{Error, Result};
 
 use super::buffer::{Buffer, duplicate_entry};
 use super::evaluate::{Evaluator, concat_arrays, has_subquery, is_default, literal_texts};
+use super::on_duplicate::OnDuplicateUpdate;
 use super::target::target;
 use super::{DmlResult, unsupported};
 use crate::Engine;
@@ -21,14 +22,14 @@ use crate::names::Scope;
 use crate::transaction::Write;
 
 /// What is done about a row whose key is there already.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum OnDuplicate {
     Fail,
     Replace,
     Ignore,
+    Update(OnDuplicateUpdate),
 }
 
-/// Rows, column by column, each column of its own number of values: one for all rows, or one a row.
+/// Where the values of a statement go.
 struct Values<'a> {
     info: &'a TableInfo,
     /// The columns that the statement names, by position.
@@ -45,24 +46,23 @@ impl Engine {
         let TableObject::TableName(name) = &insert.table else {
             return Err(unsupported("INSERT into a function"));
         };
-        if insert.on.is_some() {
-            return Err(unsupported("INSERT ... ON DUPLICATE KEY UPDATE"));
-        }
         let definition = target(&scope, name, verb)?;
         let values = Values { info: &definition.info, named: named_columns(&definition, insert)? };
-        let on_duplicate = match (insert.replace_into, insert.ignore) {
-            (true, _) => OnDuplicate::Replace,
-            (false, true) => OnDuplicate::Ignore,
-            (false, false) => OnDuplicate::Fail,
+        let update = OnDuplicateUpdate::of(insert, &definition.info)?;
+        let on_duplicate = match (update, insert.replace_into, insert.ignore) {
+            (Some(update), ..) => OnDuplicate::Update(update),
+            (None, true, _) => OnDuplicate::Replace,
+            (None, false, true) => OnDuplicate::Ignore,
+            (None, false, false) => OnDuplicate::Fail,
         };
         let (batches, n_rows_shown) = self.rows_to_insert(&scope, insert, &values).await?;
-        let zone = scope.settings.time_zone.parse()?;
+        let evaluator = Evaluator::new(self, &scope)?;
         let mut buffer = Buffer::new(&scope);
         let (mut affected, mut duplicates, mut records) = (0, 0, 0);
         for batch in batches {
             records += batch.num_rows() as u64;
             let (n_affected, n_duplicates) =
-                self.insert_batch(&definition.info, &batch, on_duplicate, zone, &mut buffer).await?;
+                self.insert_batch(&definition.info, &batch, &on_duplicate, &evaluator, &mut buffer).await?;
             affected += n_affected;
             duplicates += n_duplicates;
         }
@@ -197,15 +197,16 @@ impl Engine {
         &self,
         info: &TableInfo,
         batch: &RecordBatch,
-        on_duplicate: OnDuplicate,
-        zone: tidb::Zone,
+        on_duplicate: &OnDuplicate,
+        evaluator: &Evaluator<'_>,
         buffer: &mut Buffer<'_>,
     ) -> Result<(u64, u64)> {
         let handles = match info.has_hidden_handle() {
             true => Some(self.new_row_ids(info.table_id(), batch.num_rows()).await?),
             false => None,
         };
-        let rows = RowEncoder::new(info)?.encode_batch(batch, handles.as_deref())?;
+        let encoder = RowEncoder::new(info)?;
+        let rows = encoder.encode_batch(batch, handles.as_deref())?;
         let rows: Vec<(Key, Key)> = rows.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
         if handles.is_none() {
             let keys: Vec<Key> = rows.iter().map(|(key, _)| key.clone()).collect();
@@ -213,20 +214,23 @@ impl Engine {
         }
         let (mut affected, mut duplicates) = (0, 0);
         for (row, (key, value)) in rows.into_iter().enumerate() {
-            match buffer.get(&key) {
-                Some(_) if on_duplicate == OnDuplicate::Fail => {
-                    return Err(duplicate_entry(info, batch, row, zone));
-                }
-                Some(_) if on_duplicate == OnDuplicate::Ignore => duplicates += 1,
-                Some(old) => {
-                    // REPLACE counts the old row and the new one; an equal row is only touched.
+            let Some(old) = buffer.get(&key) else {
+                affected += 1;
+                buffer.put(key, value);
+                continue;
+            };
+            duplicates += 1;
+            match on_duplicate {
+                OnDuplicate::Fail => return Err(duplicate_entry(info, batch, row, evaluator.zone)),
+                OnDuplicate::Ignore => {}
+                OnDuplicate::Replace => {
+                    // The old row and the new one count; an equal row is only touched.
                     affected += if old == value { 1 } else { 2 };
-                    duplicates += 1;
                     buffer.put(key, value);
                 }
-                None => {
-                    affected += 1;
-                    buffer.put(key, value);
+                OnDuplicate::Update(update) => {
+                    let new = batch.slice(row, 1);
+                    affected += update.apply(evaluator, &encoder, (&key, &old), &new, buffer).await?;
                 }
             }
         }

@@ -216,7 +216,7 @@ fn assign(
             let evaluated = further.next();
             evaluated.cloned().ok_or_else(|| Error::corrupt("a subquery of an assignment is missing"))?
         } else {
-            evaluator.over_rows(value, table, &rows)?
+            evaluator.over_rows(value, &table.shown, &rows)?
         };
         let mut columns = rows.columns().to_vec();
         columns[*at] = evaluator.convert(column, &array)?;
