@@ -11,6 +11,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableSourc
 use sql::catalog::{Catalog, TableDefinition, ViewDefinition};
 use sql::{Resolver, Settings, Statement};
 use store::Store;
+use tidb::ColumnInfo;
 use types::{Error, Result, TableId, Timestamp};
 
 use crate::ReadSettings;
@@ -141,6 +142,13 @@ impl Resolver for Names<'_> {
             Some(view) => self.view(definition, view),
             None => Ok(provider_as_source(Arc::new(self.scope.table(definition)))),
         }
+    }
+
+    fn columns(&self, database: &str, name: &str) -> Option<Vec<ColumnInfo>> {
+        if self.scope.virtual_tables.has_database(&database.to_lowercase()) {
+            return None;
+        }
+        Some(self.scope.catalog.find(database, name)?.info.columns.clone())
     }
 }
 

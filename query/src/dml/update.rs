@@ -15,7 +15,7 @@ use sqlparser::ast::{
     SelectItem, SetExpr, TableWithJoins, Update,
 };
 use store::Key;
-use tidb::{ROW_ID_NAME, RowDecoder, RowEncoder};
+use tidb::{ColumnInfo, ColumnType, ROW_ID_NAME, RowDecoder, RowEncoder};
 use types::{Error, Result};
 
 use super::buffer::{Buffer, duplicate_entry};
@@ -323,5 +323,24 @@ impl Resolver for DmlNames<'_> {
             return Ok(provider_as_source(Arc::new(self.scope.table(definition).with_row_id())));
         }
         self.names.table(database, name)
+    }
+
+    fn columns(&self, database: &str, name: &str) -> Option<Vec<ColumnInfo>> {
+        let mut columns = self.names.columns(database, name)?;
+        let info = &self.table.definition.info;
+        let is_changed = self.table.definition.database.eq_ignore_ascii_case(database)
+            && info.name.eq_ignore_ascii_case(name);
+        if is_changed && info.has_hidden_handle() {
+            columns.push(ColumnInfo {
+                id: 0,
+                name: ROW_ID_NAME.to_owned(),
+                column_type: ColumnType::Int { bits: 64, unsigned: false },
+                not_null: true,
+                default: None,
+                origin_default: None,
+                comment: String::new(),
+            });
+        }
+        Some(columns)
     }
 }
