@@ -10,6 +10,7 @@ mod engine;
 mod explain;
 mod fix;
 mod hooks;
+mod live;
 mod names;
 mod parameters;
 mod paths;

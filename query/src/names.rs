@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use datafusion::datasource::{ViewTable, provider_as_source};
+use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableSource};
 use sql::catalog::{Catalog, TableDefinition, ViewDefinition};
 use sql::{Resolver, Settings, Statement};
@@ -16,6 +16,7 @@ use types::{Error, Result, TableId, Timestamp};
 
 use crate::ReadSettings;
 use crate::hooks::{VirtualRequest, VirtualTables};
+use crate::live::LiveView;
 use crate::reads::Reads;
 use crate::table::{ContentFix, StoreTable};
 use crate::transaction::Writes;
@@ -123,7 +124,7 @@ impl<'a> Names<'a> {
                     return Ok(live);
                 }
                 let plan = live_plan(self.scope, definition, view)?;
-                let source = provider_as_source(Arc::new(ViewTable::new(plan, None)));
+                let source = provider_as_source(Arc::new(LiveView::new(plan)));
                 let mut known = self.live.lock().unwrap_or_else(PoisonError::into_inner);
                 known.insert(id, Arc::clone(&source));
                 Ok(source)
@@ -187,7 +188,7 @@ pub(crate) fn live_plan(
     let query = view_query(definition, view, &settings)?;
     // Views below are read by their queries too: a view is a source by its query.
     let names = Names::decided(scope, Vec::new());
-    let planned = sql::plan_query(&query, &names, &settings)?;
+    let planned = crate::live::plan_query(&query, &names, &settings)?;
     let n_columns = definition.info.columns.len();
     if planned.plan.schema().fields().len() != n_columns {
         let name = definition.full_name();

@@ -111,7 +111,7 @@ impl Engine {
         routes: Vec<(Arc<TableDefinition>, Route)>,
     ) -> Result<PlannedQuery> {
         let names = Names::decided(scope, routes);
-        sql::plan_query(query, &names, &scope.settings)
+        crate::live::plan_query(query, &names, &scope.settings)
     }
 
     /// A session of the batch engine for a statement.

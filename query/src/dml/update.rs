@@ -149,7 +149,7 @@ impl Engine {
         let (own, routes, _) = self.decide_all(own, views, true).await?;
         let planned = {
             let names = Names::decided(&own, routes);
-            sql::plan_query(&query, &DmlNames::new(&names, &own, table), &own.settings)?
+            crate::live::plan_query(&query, &DmlNames::new(&names, &own, table), &own.settings)?
         };
         let mut batches = self.stream(&own, &planned.plan).await?;
         let n_columns = info.columns.len();

@@ -219,15 +219,15 @@ fn check(steps: &[Step], parallelism: usize) {
 
 /// How many histories; `make soak` sets more.
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(6)
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(4)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_path_answers_the_query(
-        steps in prop::collection::vec(step(), 4..14),
+        steps in prop::collection::vec(step(), 4..12),
         parallelism in prop::sample::select(vec![1_usize, 2, 7]),
     ) {
         check(&steps, parallelism);
