@@ -150,7 +150,7 @@ fn convert_columns(
         if field.data_type() == target {
             return column;
         }
-        let converted = expr::convert(column, field.data_type(), target, library);
+        let converted = convert(column, field.data_type(), target, library);
         converted.alias_qualified(qualifier.cloned(), field.name())
     });
     Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(columns.collect(), input)?)))
@@ -198,7 +198,7 @@ fn lower_distinct(input: Arc<LogicalPlan>, library: &Library) -> PlanResult<Logi
     }
     let group =
         input.schema().iter().map(|(qualifier, field)| Expr::Column(Column::from((qualifier, field))));
-    let aggregate = Aggregate::try_new(input.clone(), group.collect(), Vec::new())?;
+    let aggregate = Aggregate::try_new(Arc::clone(&input), group.collect(), Vec::new())?;
     lower_aggregate(aggregate, library)
 }
 

@@ -41,6 +41,7 @@ pub struct ParsedStatement {
 }
 
 /// What a statement asks for.
+#[allow(clippy::large_enum_variant, reason = "one a statement; SHOW may carry an expression")]
 #[derive(Clone, Debug)]
 pub enum Statement {
     /// SELECT and everything that is planned like it (WITH, VALUES, TABLE).
