@@ -44,10 +44,11 @@ impl Engine {
         transaction: &mut Transaction,
     ) -> Result<DmlResult> {
         let scope = self.scope(settings, Some(transaction)).await?;
+        // Boxed: these futures are large, and each session waits for one at a time.
         let (writes, result) = match statement {
-            Statement::Insert(insert) => self.insert(scope, insert).await?,
-            Statement::Update(update) => self.update(scope, update).await?,
-            Statement::Delete(delete) => self.delete(scope, delete).await?,
+            Statement::Insert(insert) => Box::pin(self.insert(scope, insert)).await?,
+            Statement::Update(update) => Box::pin(self.update(scope, update)).await?,
+            Statement::Delete(delete) => Box::pin(self.delete(scope, delete)).await?,
             other => {
                 let text = other.to_string();
                 let word = text.split_whitespace().next().unwrap_or_default().to_owned();

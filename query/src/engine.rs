@@ -161,7 +161,7 @@ impl Engine {
         if let Some(result) = self.point_select(&scope, &query).await? {
             return Ok(result);
         }
-        let (scope, planned) = self.plan(scope, &query, transaction.is_some()).await?;
+        let (scope, planned) = Box::pin(self.plan(scope, &query, transaction.is_some())).await?;
         self.run(&scope, planned).await
     }
 
@@ -194,7 +194,7 @@ impl Engine {
     ) -> Result<QueryResult> {
         let query = bind(query, parameters)?;
         let scope = self.scope(settings, transaction).await?;
-        let (scope, planned) = self.plan(scope, &query, transaction.is_some()).await?;
+        let (scope, planned) = Box::pin(self.plan(scope, &query, transaction.is_some())).await?;
         self.explain_planned(&scope, planned).await
     }
 
@@ -204,7 +204,7 @@ impl Engine {
     /// # Errors
     /// 1146 if there is no such view; 1105 if it is being filled or faulted.
     pub async fn verify(&self, settings: &ReadSettings, database: &str, view: &str) -> Result<QueryResult> {
-        self.verify_view(settings, database, view).await
+        Box::pin(self.verify_view(settings, database, view)).await
     }
 
     /// Runs an INSERT, REPLACE, UPDATE or DELETE: inside the transaction, or in one of its own, which is
@@ -262,7 +262,7 @@ mod tests {
 
     /// Sessions are tasks of a runtime with many threads.
     #[allow(dead_code, reason = "compiling it is the test")]
-    async fn futures_can_move_between_threads(
+    fn futures_can_move_between_threads(
         engine: Engine,
         settings: ReadSettings,
         query: ast::Query,

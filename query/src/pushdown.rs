@@ -4,6 +4,7 @@
 //! compares by `pad_key`, which is what stands in keys.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
@@ -41,7 +42,7 @@ pub(crate) fn ranges(info: &TableInfo, filters: &[Expr]) -> Result<Vec<KeyRange>
     let (mut lower, mut upper) = (Bound::Unbounded, Bound::Unbounded);
     for column in &info.primary_key {
         if let Some(found) = of(*column, |operator| operator == Operator::Eq) {
-            equal.push(found.value.clone());
+            equal.push(Arc::clone(&found.value));
             continue;
         }
         lower = match of(*column, |operator| matches!(operator, Operator::Gt | Operator::GtEq)) {

@@ -2,7 +2,6 @@
 
 use arrow::array::{ArrayRef, Int32Array, StringArray};
 use datafusion::logical_expr::{Expr, col, lit};
-use std::sync::Arc;
 use tidb::{ColumnInfo, RowEncoder};
 
 use super::*;

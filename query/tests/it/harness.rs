@@ -85,7 +85,7 @@ impl Harness {
                     self.commit(start_ts, change.mutations).await;
                 }
                 Statement::CreateMaterializedView(view) => {
-                    self.create_view(&view.name.name, &view.query_text, &view.cluster_by).await;
+                    Box::pin(self.create_view(&view.name.name, &view.query_text, &view.cluster_by)).await;
                 }
                 _ => results.push(self.change(&parsed.text, None).await.unwrap()),
             }
