@@ -179,11 +179,173 @@ async fn dying_at_each_step_of_an_epoch_resumes_from_the_frontier() {
     }
     for point in EPOCH_POINTS {
         println!("fail point {point}");
-        let server = Server::start(&data, &with_fail_point(point, "3*off->print(abort)->panic"));
+        let server = Server::start(&data, &with_fail_point(point, "3*off->return(abort)"));
         run_until_dead(server, &ledger, None).await;
         restart_and_check(&data, &ledger).await;
     }
 }
 
-/// The steps of an epoch and of a commit at which a process can die.
-const EPOCH_POINTS: &[&str] = &[];
+/// The steps of an epoch at which a process can die.
+const EPOCH_POINTS: &[&str] = &[
+    "runtime::opened",
+    "runtime::sealed",
+    "runtime::runs_written",
+    "runtime::prepared",
+    "runtime::prewritten",
+    "runtime::voted",
+    "runtime::decided",
+    "runtime::committed",
+    "coordinator::after_cut",
+    "coordinator::after_start",
+    "coordinator::after_read_record",
+    "coordinator::after_primary_prewrite",
+    "coordinator::before_commit_primary",
+    "coordinator::after_commit_primary",
+    "coordinator::before_reply_decision",
+];
+
+/// The steps of a fill.
+const FILL_POINTS: &[&str] = &[
+    "runtime::fill_loaded",
+    "runtime::fill_piece_read",
+    "runtime::fill_piece_done",
+    "runtime::fill_offered",
+    "runtime::fill_reached",
+    "runtime::adopted",
+];
+
+#[tokio::test]
+async fn a_fill_killed_at_each_piece_resumes_and_is_adopted() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let config = folder.path().join("tidemill.toml");
+    std::fs::write(&config, "[runtime]\nrows_per_piece_max = 50\n").unwrap();
+    let ledger = Arc::new(Mutex::new(Ledger::default()));
+    {
+        let server = Server::start(&data, &ServerOptions::default());
+        let mut client = connect(server.address(), "test").await.unwrap();
+        prepare(&mut client).await;
+        for chunk in 0..4 {
+            let rows: Vec<String> = (0..100)
+                .map(|row| 1_000_000 + chunk * 100 + row)
+                .map(|id| format!("({id}, {}, 0.50)", id % 20))
+                .collect();
+            client.must(&format!("INSERT INTO ledger VALUES {}", rows.join(", "))).await;
+        }
+        for id in 500_000..500_200 {
+            ledger.lock().await.acknowledged.insert(id);
+        }
+        assert!(server.terminate().success());
+    }
+    for point in FILL_POINTS {
+        println!("fail point {point}");
+        let mut options = with_fail_point(point, "return(abort)");
+        options.arguments = vec!["--config".to_owned(), config.to_str().unwrap().to_owned()];
+        let mut server = Server::start(&data, &options);
+        let mut client = connect(server.address(), "test").await.unwrap();
+        for (name, query) in VIEWS {
+            if client.run(&format!("CREATE MATERIALIZED VIEW IF NOT EXISTS {name} AS {query}")).await.is_err() {
+                break;
+            }
+        }
+        let _status = server.wait_exit();
+        restart_and_check(&data, &ledger).await;
+        let server = Server::start(&data, &ServerOptions::default());
+        let mut client = connect(server.address(), "test").await.unwrap();
+        for (name, _) in VIEWS {
+            client.must(&format!("DROP MATERIALIZED VIEW {name}")).await;
+        }
+        assert!(server.terminate().success());
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// A server whose coordinator is a process of its own.
+struct Pair {
+    server: Server,
+    coordinator: Server,
+}
+
+struct Ports {
+    store: String,
+    coordinator: String,
+}
+
+fn start_coordinator(ports: &Ports, environment: &BTreeMap<String, String>) -> Server {
+    let arguments = ["coordinator", "--store", &ports.store, "--listen", &ports.coordinator];
+    Server::run(&arguments, environment, "coordinator is listening on ")
+}
+
+fn start_server(data: &Path, ports: &Ports) -> Server {
+    let arguments =
+        ["--grpc-listen", &ports.store, "--coordinator", &ports.coordinator].iter().map(|text| (*text).to_owned());
+    Server::start(data, &ServerOptions { arguments: arguments.collect(), ..ServerOptions::default() })
+}
+
+async fn start_pair(data: &Path, ports: &Ports) -> Pair {
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| start_server(data, ports));
+        let coordinator = start_coordinator(ports, &BTreeMap::new());
+        Pair { server: server.join().expect("the server starts"), coordinator }
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn coordinator_and_server_killed_apart_under_load_resume() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let ports = Ports {
+        store: format!("127.0.0.1:{}", free_port()),
+        coordinator: format!("127.0.0.1:{}", free_port()),
+    };
+    let ledger = Arc::new(Mutex::new(Ledger::default()));
+    let mut pair = start_pair(&data, &ports).await;
+    let mut client = connect(pair.server.address(), "test").await.unwrap();
+    prepare(&mut client).await;
+    create_views(&mut client).await;
+    for point in ["coordinator::after_primary_prewrite", "coordinator::after_commit_primary", ""] {
+        println!("the coordinator dies at {point:?}");
+        pair.coordinator.kill();
+        let environment = if point.is_empty() {
+            BTreeMap::new()
+        } else {
+            BTreeMap::from([("FAILPOINTS".to_owned(), format!("{point}=2*off->return(abort)"))])
+        };
+        let mut dying = start_coordinator(&ports, &environment);
+        let stop = Arc::new(AtomicBool::new(false));
+        let writing = write(pair.server.address(), Arc::clone(&ledger), Arc::clone(&stop));
+        let dies = async {
+            if point.is_empty() {
+                tokio::time::sleep(Duration::from_millis(900)).await;
+                dying.kill();
+            } else {
+                tokio::task::block_in_place(|| dying.wait_exit());
+            }
+            stop.store(true, Ordering::Relaxed);
+        };
+        futures::join!(writing, dies);
+        pair.coordinator = start_coordinator(&ports, &BTreeMap::new());
+        check(&mut client, &ledger).await;
+        check_views(&mut client).await;
+    }
+    // The owner of the directory dies; the coordinator stays and finds it again.
+    let stop = Arc::new(AtomicBool::new(false));
+    let writing = write(pair.server.address(), Arc::clone(&ledger), stop);
+    let server = pair.server;
+    let dies = async {
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        server.kill();
+    };
+    futures::join!(writing, dies);
+    let server = start_server(&data, &ports);
+    let mut client = connect(server.address(), "test").await.unwrap();
+    check(&mut client, &ledger).await;
+    check_views(&mut client).await;
+    drop(pair.coordinator);
+    drop(server);
+}
