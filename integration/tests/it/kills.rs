@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use integration::{Client, Server, ServerOptions, connect, soak};
 use tokio::sync::Mutex;
@@ -27,6 +26,7 @@ struct Ledger {
     acknowledged: BTreeSet<u64>,
     unknown: BTreeSet<u64>,
     next: u64,
+    written: tokio::sync::watch::Sender<u64>,
 }
 
 async fn prepare(client: &mut Client) {
@@ -62,7 +62,15 @@ async fn write(address: SocketAddr, ledger: Arc<Mutex<Ledger>>, stop: Arc<Atomic
         let mut ledger = ledger.lock().await;
         ledger.unknown.remove(&id);
         ledger.acknowledged.insert(id);
+        ledger.written.send_modify(|n_written| *n_written += 1);
     }
+}
+
+/// Waits until the writers have been acknowledged so many further transactions.
+async fn written(ledger: &Mutex<Ledger>, n_transactions: u64) {
+    let mut written = ledger.lock().await.written.subscribe();
+    let target = *written.borrow() + n_transactions;
+    written.wait_for(|n_written| *n_written >= target).await.expect("the ledger lives");
 }
 
 /// All acknowledged pairs are there once, every pair is whole, and nothing else is.
@@ -119,14 +127,14 @@ fn with_fail_point(point: &str, action: &str) -> ServerOptions {
 }
 
 /// Runs writers against a server that dies by itself at a fail point, or is killed after a while.
-async fn run_until_dead(mut server: Server, ledger: &Arc<Mutex<Ledger>>, kill_after: Option<Duration>) {
+async fn run_until_dead(mut server: Server, ledger: &Arc<Mutex<Ledger>>, kill_after: Option<u64>) {
     let address = server.address();
     let stop = Arc::new(AtomicBool::new(false));
     let writers = (0..4).map(|_| write(address, Arc::clone(ledger), Arc::clone(&stop)));
     let all = futures::future::join_all(writers);
-    if let Some(time) = kill_after {
+    if let Some(n_transactions) = kill_after {
         let killer = async {
-            tokio::time::sleep(time).await;
+            written(ledger, n_transactions).await;
             server.kill();
         };
         futures::join!(all, killer);
@@ -159,7 +167,7 @@ async fn killed_at_any_moment_under_load_nothing_is_lost_and_views_verify() {
     }
     for round in 0..(if soak() { 40 } else { 3 }) {
         let server = Server::start(&data, &ServerOptions::default());
-        run_until_dead(server, &ledger, Some(Duration::from_millis(700 + round * 371 % 1500))).await;
+        run_until_dead(server, &ledger, Some(20 + round * 37 % 150)).await;
         restart_and_check(&data, &ledger).await;
     }
     assert!(!ledger.lock().await.acknowledged.is_empty(), "the writers wrote");
@@ -244,7 +252,8 @@ async fn a_fill_killed_at_each_piece_resumes_and_is_adopted() {
         let mut server = Server::start(&data, &options);
         let mut client = connect(server.address(), "test").await.unwrap();
         for (name, query) in VIEWS {
-            if client.run(&format!("CREATE MATERIALIZED VIEW IF NOT EXISTS {name} AS {query}")).await.is_err() {
+            if client.run(&format!("CREATE MATERIALIZED VIEW IF NOT EXISTS {name} AS {query}")).await.is_err()
+            {
                 break;
             }
         }
@@ -282,8 +291,9 @@ fn start_coordinator(ports: &Ports, environment: &BTreeMap<String, String>) -> S
 }
 
 fn start_server(data: &Path, ports: &Ports) -> Server {
-    let arguments =
-        ["--grpc-listen", &ports.store, "--coordinator", &ports.coordinator].iter().map(|text| (*text).to_owned());
+    let arguments = ["--grpc-listen", &ports.store, "--coordinator", &ports.coordinator]
+        .iter()
+        .map(|text| (*text).to_owned());
     Server::start(data, &ServerOptions { arguments: arguments.collect(), ..ServerOptions::default() })
 }
 
@@ -321,7 +331,7 @@ async fn coordinator_and_server_killed_apart_under_load_resume() {
         let writing = write(pair.server.address(), Arc::clone(&ledger), Arc::clone(&stop));
         let dies = async {
             if point.is_empty() {
-                tokio::time::sleep(Duration::from_millis(900)).await;
+                written(&ledger, 30).await;
                 dying.kill();
             } else {
                 tokio::task::block_in_place(|| dying.wait_exit());
@@ -338,7 +348,7 @@ async fn coordinator_and_server_killed_apart_under_load_resume() {
     let writing = write(pair.server.address(), Arc::clone(&ledger), stop);
     let server = pair.server;
     let dies = async {
-        tokio::time::sleep(Duration::from_millis(900)).await;
+        written(&ledger, 30).await;
         server.kill();
     };
     futures::join!(writing, dies);
