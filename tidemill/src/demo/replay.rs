@@ -70,12 +70,9 @@ async fn apply(conn: &mut Conn, slice: &[Event], replayed: &mut Replayed) -> Res
                 format!("DELETE FROM flights WHERE {key}")
             }
         };
-        transaction.query_drop(statement).await?;
-        anyhow::ensure!(
-            transaction.affected_rows() == 1,
-            "an event changed {} rows",
-            transaction.affected_rows()
-        );
+        transaction.query_drop(statement.as_str()).await?;
+        let n_rows = transaction.affected_rows();
+        anyhow::ensure!(n_rows == 1, "{n_rows} rows changed by {statement}");
     }
     transaction.commit().await?;
     replayed.n_transactions += 1;
