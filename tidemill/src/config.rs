@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn unknown_names_and_wrong_values_are_refused() {
-        for text in ["listen = '127.0.0.1:1'", "[runtime]\nparalelism = 2", "listen = 5", "listen = 'x'"] {
+        for text in ["listem = '127.0.0.1:1'", "[runtime]\nparalelism = 2", "listen = 5", "listen = 'x'"] {
             assert!(from_text(text).unwrap_err().message().contains("tidemill.toml"), "{text}");
         }
         assert!(from_text("connections_max = 0").unwrap().validate().is_err());

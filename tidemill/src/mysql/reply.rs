@@ -9,7 +9,7 @@ use super::errors;
 use super::handshake::capability;
 use super::packet::PacketStream;
 use super::rows::BatchRows;
-use super::wire::put_lenenc;
+use super::wire::{put_lenenc, put_lenenc_bytes};
 use crate::result::{Done, Rows};
 use tidb::Zone;
 
@@ -59,7 +59,10 @@ pub(crate) fn ok_payload(header: u8, done: &Done, status: Status) -> Vec<u8> {
     put_lenenc(&mut out, 0);
     out.extend_from_slice(&status.flags.to_le_bytes());
     out.extend_from_slice(&status.n_warnings.to_le_bytes());
-    out.extend_from_slice(done.info.as_bytes());
+    if !done.info.is_empty() {
+        // With its length, whatever the manual says: real servers and clients do so.
+        put_lenenc_bytes(&mut out, done.info.as_bytes());
+    }
     out
 }
 
