@@ -3,7 +3,7 @@
 use std::fmt;
 
 use arrow::record_batch::RecordBatch;
-use comfy_table::{Table, presets};
+use comfy_table::{Table, TableComponent, presets};
 use types::Result;
 
 use crate::mysql::text_rows;
@@ -70,6 +70,14 @@ impl fmt::Display for Answer {
 pub(crate) fn table(names: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_FULL_CONDENSED);
+    table.set_style(TableComponent::HeaderLines, '-');
+    for component in [
+        TableComponent::LeftHeaderIntersection,
+        TableComponent::MiddleHeaderIntersections,
+        TableComponent::RightHeaderIntersection,
+    ] {
+        table.set_style(component, '+');
+    }
     table.set_header(names.iter().map(|name| (*name).to_owned()));
     for row in rows {
         table.add_row(row.iter().map(|text| visible(text)));

@@ -1,5 +1,6 @@
 //! The `tidemill` binary: logging, the allocator, the runtime; everything else is in the library.
 
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -10,12 +11,27 @@ use tracing_subscriber::EnvFilter;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> Result<ExitCode> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            // Nobody is left to tell if standard error is closed.
+            let _told = writeln!(std::io::stderr(), "tidemill: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
     coordinator::failpoints::setup_from_environment()?;
     let cli = Cli::parse();
-    let level = if cli.is_service() { "info" } else { "error" };
+    let level = if cli.is_service() { "info,fjall=warn,lsm_tree=warn" } else { "error" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(Box::pin(cli.run()))
 }
