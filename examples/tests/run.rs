@@ -4,7 +4,8 @@ use std::process::Command;
 
 fn run(program: &str) -> String {
     let output = Command::new(program).output().expect("the example runs");
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{program} failed:\n{text}");
     text
 }

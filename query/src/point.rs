@@ -208,17 +208,35 @@ fn collect(table: &NamedTable, condition: &Expr, values: &mut [Option<Literal>])
 fn literal_of(info: &TableInfo, column: usize, expression: &Expr) -> Option<Literal> {
     match &info.columns[column].column_type {
         column_type @ ColumnType::Int { .. } => integer(expression, &column_type.arrow_type()),
-        ColumnType::Char(_) | ColumnType::Varchar(_) => match expression {
-            Expr::Value(value) => match &value.value {
-                Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => {
-                    Some(Literal::Value(Arc::new(StringArray::from(vec![text.as_str()]))))
-                }
-                _ => None,
-            },
-            _ => None,
-        },
+        ColumnType::Char(_) | ColumnType::Varchar(_) => {
+            Some(Literal::Value(Arc::new(StringArray::from(vec![text_of(expression)?]))))
+        }
+        column_type @ ColumnType::Date => moment(expression, "dddd-dd-dd", &column_type.arrow_type()),
+        column_type @ ColumnType::Datetime(_) => {
+            moment(expression, "dddd-dd-dd dd:dd:dd", &column_type.arrow_type())
+        }
         _ => None,
     }
+}
+
+fn text_of(expression: &Expr) -> Option<&str> {
+    let Expr::Value(value) = expression else { return None };
+    match &value.value {
+        Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// A date or time written out in full; other forms, and moments that do not exist, are the planner's.
+fn moment(expression: &Expr, form: &str, data_type: &DataType) -> Option<Literal> {
+    let text = text_of(expression)?;
+    let fits = |(byte, form): (u8, u8)| if form == b'd' { byte.is_ascii_digit() } else { byte == form };
+    if text.len() != form.len() || !text.bytes().zip(form.bytes()).all(fits) {
+        return None;
+    }
+    let value: ArrayRef = Arc::new(StringArray::from(vec![text]));
+    let value = cast(&value, data_type).ok()?;
+    (!value.is_null(0)).then_some(Literal::Value(value))
 }
 
 fn integer(expression: &Expr, data_type: &DataType) -> Option<Literal> {

@@ -116,7 +116,7 @@ impl Engine {
 
     /// A session of the batch engine for a statement.
     pub(crate) fn session(&self, scope: &Scope) -> SessionState {
-        let state = sql::session_state(&scope.settings);
+        let state = sql::session_state();
         let config = state
             .config()
             .clone()

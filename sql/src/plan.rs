@@ -4,7 +4,7 @@ mod context;
 mod lower_case;
 mod output;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -77,14 +77,19 @@ fn config() -> SessionConfig {
 }
 
 /// A session of the batch engine with our functions and aggregates, in which planned queries run.
+///
+/// Registering some hundred functions takes longer than planning a query, so it is done once.
 #[must_use]
-pub fn session_state(settings: &Settings) -> SessionState {
-    let _ = settings;
-    SessionStateBuilder::new()
-        .with_config(config())
-        .with_default_features()
-        .with_aggregate_functions(aggregates::all())
-        .build()
+pub fn session_state() -> SessionState {
+    static STATE: OnceLock<SessionState> = OnceLock::new();
+    let build = || {
+        SessionStateBuilder::new()
+            .with_config(config())
+            .with_default_features()
+            .with_aggregate_functions(aggregates::all())
+            .build()
+    };
+    STATE.get_or_init(build).clone()
 }
 
 /// Plans a query.
@@ -106,7 +111,7 @@ pub fn plan_query(query: &ast::Query, resolver: &dyn Resolver, settings: &Settin
             Err(error) if error.message().contains("unique expression names") => plan_with(Aliases::Own)?,
             other => other?,
         };
-        let state = session_state(settings);
+        let state = session_state();
         let plan = analyse(plan, state.analyzer(), state.config_options())?;
         let columns = output::output_columns(&plan, &names, &declared)?;
         Ok(PlannedQuery { plan, columns })

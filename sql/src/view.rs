@@ -114,7 +114,7 @@ fn rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
 }
 
 fn optimise(logical: LogicalPlan, settings: &Settings) -> Result<LogicalPlan> {
-    let state = session_state(settings);
+    let state = session_state();
     let analysed = crate::plan::analyse(logical, state.analyzer(), state.config_options())?;
     let optimizer = Optimizer::with_rules(rules());
     optimizer.optimize(analysed, &state, |_, _| {}).map_err(from_datafusion)

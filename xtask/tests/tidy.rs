@@ -49,7 +49,9 @@ fn tracked_files() -> Vec<PathBuf> {
 }
 
 fn is_test(file: &Path) -> bool {
-    let in_tests = file.components().any(|part| matches!(part.as_os_str().to_str(), Some("tests" | "benches" | "conformance")));
+    let in_tests = file
+        .components()
+        .any(|part| matches!(part.as_os_str().to_str(), Some("tests" | "benches" | "conformance")));
     in_tests || file.file_name().is_some_and(|name| name == "tests.rs")
 }
 
@@ -90,11 +92,14 @@ fn crates_depend_on_lower_levels_only() {
 #[test]
 fn only_sql_and_query_name_datafusion() {
     for file in rust_files() {
-        let crate_name = file.components().next().and_then(|part| part.as_os_str().to_str()).expect("a file has a crate");
+        let crate_name =
+            file.components().next().and_then(|part| part.as_os_str().to_str()).expect("a file has a crate");
         if ["sql", "query", "integration", "xtask"].contains(&crate_name) {
             continue;
         }
-        let names = read(&file).lines().any(|line| !line.trim_start().starts_with("//") && line.contains("datafusion::"));
+        let names = read(&file)
+            .lines()
+            .any(|line| !line.trim_start().starts_with("//") && line.contains("datafusion::"));
         assert!(!names, "{} names DataFusion", file.display());
     }
 }
@@ -149,7 +154,8 @@ fn each_guarantee_names_tests_that_exist() {
     let invariants = read(Path::new("docs/invariants.md"));
     for number in 1..=11 {
         let heading = format!("## G{number} ");
-        let start = invariants.find(&heading).unwrap_or_else(|| panic!("docs/invariants.md has no {heading}"));
+        let start =
+            invariants.find(&heading).unwrap_or_else(|| panic!("docs/invariants.md has no {heading}"));
         let section = &invariants[start + heading.len()..];
         let section = &section[..section.find("\n## ").unwrap_or(section.len())];
         let tests: Vec<&str> = section
@@ -160,7 +166,10 @@ fn each_guarantee_names_tests_that_exist() {
         assert!(!tests.is_empty(), "guarantee {number} names no test");
         for test in tests {
             let name = test.rsplit("::").next().expect("a split has a last part");
-            assert!(sources.contains(&format!("fn {name}(")), "guarantee {number} names {test}, which does not exist");
+            assert!(
+                sources.contains(&format!("fn {name}(")),
+                "guarantee {number} names {test}, which does not exist"
+            );
         }
     }
 }

@@ -11,9 +11,13 @@ use tidemill::{Config, Tidemill};
 async fn main() -> anyhow::Result<()> {
     let tidemill = Tidemill::open(Config::in_memory()).await?;
     tidemill.execute("CREATE TABLE authors (id BIGINT PRIMARY KEY, name VARCHAR(40) NOT NULL)").await?;
-    tidemill.execute("CREATE TABLE posts (id BIGINT PRIMARY KEY, author_id BIGINT NOT NULL, title VARCHAR(80))").await?;
+    tidemill
+        .execute("CREATE TABLE posts (id BIGINT PRIMARY KEY, author_id BIGINT NOT NULL, title VARCHAR(80))")
+        .await?;
     tidemill.execute("INSERT INTO authors VALUES (1, 'Ada'), (2, 'Grace'), (3, 'Barbara')").await?;
-    tidemill.execute("INSERT INTO posts VALUES (10, 1, 'Notes'), (11, 1, 'Engines'), (12, 2, 'Compilers')").await?;
+    tidemill
+        .execute("INSERT INTO posts VALUES (10, 1, 'Notes'), (11, 1, 'Engines'), (12, 2, 'Compilers')")
+        .await?;
     tidemill
         .execute(
             "CREATE MATERIALIZED VIEW author_posts AS SELECT a.id, a.name, \

@@ -13,7 +13,9 @@ const TRANSFERS: u32 = 40;
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let tidemill = Tidemill::open(Config::in_memory()).await?;
-    tidemill.execute("CREATE TABLE account (id INT PRIMARY KEY, branch INT NOT NULL, balance INT NOT NULL)").await?;
+    tidemill
+        .execute("CREATE TABLE account (id INT PRIMARY KEY, branch INT NOT NULL, balance INT NOT NULL)")
+        .await?;
     tidemill
         .execute("CREATE MATERIALIZED VIEW branches AS SELECT branch, sum(balance) AS balance FROM account GROUP BY branch")
         .await?;

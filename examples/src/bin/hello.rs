@@ -7,8 +7,12 @@ use tidemill::{Config, Tidemill};
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let tidemill = Tidemill::open(Config::in_memory()).await?;
-    tidemill.execute("CREATE TABLE sales (id INT PRIMARY KEY, shop VARCHAR(20), amount DECIMAL(8,2))").await?;
-    tidemill.execute("INSERT INTO sales VALUES (1, 'Bern', 12.50), (2, 'Basel', 8.00), (3, 'Bern', 1.25)").await?;
+    tidemill
+        .execute("CREATE TABLE sales (id INT PRIMARY KEY, shop VARCHAR(20), amount DECIMAL(8,2))")
+        .await?;
+    tidemill
+        .execute("INSERT INTO sales VALUES (1, 'Bern', 12.50), (2, 'Basel', 8.00), (3, 'Bern', 1.25)")
+        .await?;
     tidemill
         .execute(
             "CREATE MATERIALIZED VIEW by_shop AS \

@@ -14,7 +14,11 @@ const ORDERS: u32 = 60;
 async fn main() -> anyhow::Result<()> {
     let tidemill = Tidemill::open(Config::in_memory()).await?;
     tidemill.execute("CREATE TABLE orders (id INT PRIMARY KEY, amount DECIMAL(8,2) NOT NULL)").await?;
-    tidemill.execute("CREATE TABLE payments (id INT PRIMARY KEY, order_id INT NOT NULL, paid DECIMAL(8,2) NOT NULL)").await?;
+    tidemill
+        .execute(
+            "CREATE TABLE payments (id INT PRIMARY KEY, order_id INT NOT NULL, paid DECIMAL(8,2) NOT NULL)",
+        )
+        .await?;
     tidemill
         .execute(
             "CREATE MATERIALIZED VIEW ahead AS SELECT p.id FROM payments p \

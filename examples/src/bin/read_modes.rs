@@ -16,7 +16,9 @@ async fn main() -> anyhow::Result<()> {
     let tidemill = Tidemill::open(config).await?;
     tidemill.execute("CREATE TABLE visits (id INT PRIMARY KEY, page VARCHAR(10) NOT NULL)").await?;
     tidemill.execute("INSERT INTO visits VALUES (1, 'home'), (2, 'home'), (3, 'docs')").await?;
-    tidemill.execute("CREATE MATERIALIZED VIEW hits AS SELECT page, count(*) AS n FROM visits GROUP BY page").await?;
+    tidemill
+        .execute("CREATE MATERIALIZED VIEW hits AS SELECT page, count(*) AS n FROM visits GROUP BY page")
+        .await?;
     let past = tidemill.execute("SELECT * FROM hits ORDER BY page").await?;
     let past_ts = tidemill.execute("SELECT @@tidemill_last_read_ts").await?;
     tidemill.execute("INSERT INTO visits VALUES (4, 'docs')").await?;
@@ -27,7 +29,8 @@ async fn main() -> anyhow::Result<()> {
     for (mode, expected) in [("stale", &before), ("fresh", &after), ("live", &after), ("wait", &after)] {
         tidemill.execute(&format!("SET tidemill_read_mode = '{mode}'")).await?;
         let explained = tidemill.execute("EXPLAIN SELECT * FROM hits").await?.to_string();
-        let path = explained.lines().find(|line| line.contains("ReadPath")).unwrap_or("no ReadPath line").to_owned();
+        let path =
+            explained.lines().find(|line| line.contains("ReadPath")).unwrap_or("no ReadPath line").to_owned();
         let answer = tidemill.execute("SELECT * FROM hits ORDER BY page").await?;
         println!("{mode}:\n{path}\n{answer}\n");
         assert_eq!(answer.texts(), *expected, "mode {mode}");

@@ -32,8 +32,7 @@ pub(super) struct Compiled {
 
 /// Compiles an optimised plan.
 pub(super) fn compile(plan: &LogicalPlan, catalog: &Catalog, settings: &Settings) -> Result<Compiled> {
-    let mut compiler =
-        Compiler { catalog, state: session_state(settings), nodes: Vec::new(), facts: Vec::new() };
+    let mut compiler = Compiler { catalog, state: session_state(), nodes: Vec::new(), facts: Vec::new() };
     let output = compiler.node(plan)?;
     // The output has the plan's columns and nothing else, and is the last node.
     let n_fields = plan.schema().fields().len();

@@ -115,7 +115,7 @@ impl World {
     /// The batch engine's answer.
     pub(crate) fn answer(&self, query: &sql::ast::Query) -> Result<RecordBatch> {
         let planned = sql::plan_query(query, self, &self.settings)?;
-        let state = sql::session_state(&self.settings);
+        let state = sql::session_state();
         self.runtime.block_on(async {
             let optimised = state.optimize(&planned.plan).map_err(sql::from_datafusion)?;
             let physical = state
