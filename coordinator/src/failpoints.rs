@@ -44,6 +44,9 @@ pub fn setup_from_environment() -> types::Result<()> {
 }
 
 /// Makes a fail point end the process when it is next reached.
+///
+/// # Panics
+/// Never: the action is well formed.
 #[cfg(feature = "failpoints")]
 pub fn abort_at(name: &str) {
     fail::cfg(name, "return(abort)").expect("the action is well formed");

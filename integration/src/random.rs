@@ -92,6 +92,9 @@ pub struct Table {
 
 impl Table {
     /// A random table of the given name.
+    ///
+    /// # Panics
+    /// Never: each choice has something to choose from.
     pub fn random(name: &str, random: &mut StdRng) -> Table {
         let n_key_columns = *[0, 1, 1, 2].choose(random).expect("a choice");
         let n_columns = random.random_range(3..=5);

@@ -9,14 +9,13 @@ use futures::StreamExt;
 use tidb::ColumnType;
 use types::Result;
 
-use crate::names::Scope;
 use crate::select::{Planned, physical};
 use crate::{Engine, QueryResult, ResultColumn};
 
 impl Engine {
     /// The lines of EXPLAIN.
-    pub(crate) async fn explain_planned(&self, scope: &Scope, planned: Planned) -> Result<QueryResult> {
-        let state = self.session(scope);
+    pub(crate) async fn explain_planned(&self, planned: Planned) -> Result<QueryResult> {
+        let state = self.session();
         let plan = physical(&state, &planned.query.plan).await?;
         let text = displayable(plan.as_ref()).indent(false).to_string();
         let mut lines: Vec<String> = planned.paths.iter().map(ToString::to_string).collect();

@@ -231,7 +231,8 @@ fn text_of(expression: &Expr) -> Option<&str> {
 fn moment(expression: &Expr, form: &str, data_type: &DataType) -> Option<Literal> {
     let text = text_of(expression)?;
     let fits = |(byte, form): (u8, u8)| if form == b'd' { byte.is_ascii_digit() } else { byte == form };
-    if text.len() != form.len() || !text.bytes().zip(form.bytes()).all(fits) {
+    // A leap second is not a time of MySQL's.
+    if text.len() != form.len() || !text.bytes().zip(form.bytes()).all(fits) || text.ends_with(":60") {
         return None;
     }
     let value: ArrayRef = Arc::new(StringArray::from(vec![text]));

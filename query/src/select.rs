@@ -115,7 +115,7 @@ impl Engine {
     }
 
     /// A session of the batch engine for a statement.
-    pub(crate) fn session(&self, scope: &Scope) -> SessionState {
+    pub(crate) fn session(&self) -> SessionState {
         let state = sql::session_state();
         let config = state
             .config()
@@ -126,19 +126,19 @@ impl Engine {
     }
 
     /// Runs a planned query.
-    pub(crate) async fn run(&self, scope: &Scope, planned: Planned) -> Result<QueryResult> {
+    pub(crate) async fn run(&self, planned: Planned) -> Result<QueryResult> {
         let Planned { query, paths, read_ts } = planned;
         let columns: Vec<ResultColumn> = query.columns.iter().map(result_column).collect();
         let schema = result_schema(&columns, query.plan.schema().as_arrow());
         let named = Arc::clone(&schema);
-        let rows = self.stream(scope, &query.plan).await?;
+        let rows = self.stream(&query.plan).await?;
         let batches = rows.map(move |batch| renamed(&batch?, &named)).boxed();
         Ok(QueryResult { columns, schema, batches, read_ts, paths })
     }
 
     /// Runs a plan.
-    pub(crate) async fn stream(&self, scope: &Scope, plan: &LogicalPlan) -> Result<RowStream> {
-        let state = self.session(scope);
+    pub(crate) async fn stream(&self, plan: &LogicalPlan) -> Result<RowStream> {
+        let state = self.session();
         let plan = physical(&state, plan).await?;
         let rows = execute_stream(plan, state.task_ctx()).map_err(sql::from_datafusion)?;
         Ok(rows.map(|batch| batch.map_err(sql::from_datafusion)).boxed())

@@ -61,7 +61,7 @@ impl Engine {
         let plan = live_plan(&at_cut, &definition, view)?;
         let query = PlannedQuery { plan, columns: Vec::new() };
         let planned = Planned { query, paths: Vec::new(), read_ts: record.cut };
-        self.subtract_query(&at_cut, planned, &definition, &mut counted).await?;
+        self.subtract_query(planned, &definition, &mut counted).await?;
         let path = ViewPath {
             view: name,
             path: ReadPath::Stale,
@@ -77,7 +77,6 @@ impl Engine {
 
     async fn subtract_query(
         &self,
-        scope: &crate::names::Scope,
         planned: Planned,
         definition: &TableDefinition,
         counted: &mut Counted,
@@ -85,7 +84,7 @@ impl Engine {
         let encoder = RowEncoder::new(&definition.info)?;
         let handle = definition.info.has_hidden_handle().then_some(0);
         let schema = definition.info.arrow_schema();
-        let mut batches = self.stream(scope, &planned.query.plan).await?;
+        let mut batches = self.stream(&planned.query.plan).await?;
         while let Some(batch) = batches.next().await {
             let batch = crate::select::renamed(&batch?, &schema)?;
             let mut rows = encoder.bind(&batch)?;

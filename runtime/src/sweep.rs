@@ -78,15 +78,14 @@ impl Ledger {
         };
         let ranges = [range];
         let mut next = None;
-        while from < to {
+        let mut more = from < to;
+        while more {
             let page = store.changes(&ranges, from, to, next, PAGE).await?;
             for change in &page.changes {
                 self.apply(change)?;
             }
             next = page.next;
-            if next.is_none() {
-                break;
-            }
+            more = next.is_some();
         }
         self.read_to = Some(to);
         Ok(())

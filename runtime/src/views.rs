@@ -338,8 +338,9 @@ impl Tables {
             .ok_or_else(|| Error::corrupt(format!("changes of table {table}, which no view reads")))?;
         let n_rows = delta.n_rows();
         let nothing: ArrayRef = Arc::new(NullArray::new(n_rows));
-        let mut arrays = vec![nothing; *n_columns];
-        let mut fields = vec![Arc::new(Field::new("", DataType::Null, true)); *n_columns];
+        let no_field = Arc::new(Field::new("", DataType::Null, true));
+        let mut arrays: Vec<ArrayRef> = (0..*n_columns).map(|_| Arc::clone(&nothing)).collect();
+        let mut fields: Vec<Arc<Field>> = (0..*n_columns).map(|_| Arc::clone(&no_field)).collect();
         for (index, position) in columns.iter().enumerate() {
             arrays[*position] = Arc::clone(delta.column(index));
             fields[*position] = Arc::clone(&delta.schema().fields()[index]);

@@ -70,9 +70,9 @@ fn plan_view_here(
     let (logical, declared) = logical_plan(query, &resolver, &library)?;
     refuse::volatile(&logical)?;
     let output = OutputNames::new(&logical, &names, &declared, columns)?;
-    let optimised = optimise(logical, settings)?;
+    let optimised = optimise(logical)?;
     let types = column_types(&optimised, &declared);
-    let compiled = compile::compile(&optimised, catalog, settings)?;
+    let compiled = compile::compile(&optimised, catalog)?;
     let columns = column_infos(&output, &optimised, types, &compiled)?;
     let key = choose_key(&compiled, &columns);
     Ok(ViewPlan {
@@ -113,7 +113,7 @@ fn rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
     ]
 }
 
-fn optimise(logical: LogicalPlan, settings: &Settings) -> Result<LogicalPlan> {
+fn optimise(logical: LogicalPlan) -> Result<LogicalPlan> {
     let state = session_state();
     let analysed = crate::plan::analyse(logical, state.analyzer(), state.config_options())?;
     let optimizer = Optimizer::with_rules(rules());

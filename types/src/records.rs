@@ -152,6 +152,9 @@ pub fn runs_prefix() -> Vec<u8> {
 ///
 /// # Errors
 /// `Corrupt` if the key is no run's.
+///
+/// # Panics
+/// Never: the length is checked first.
 pub fn run_of_key(bytes: &[u8]) -> Result<(RunName, u32)> {
     let rest = bytes.strip_prefix(runs_prefix().as_slice()).filter(|rest| rest.len() == 40);
     let rest = rest.ok_or_else(|| Error::corrupt("not the key of a run"))?;

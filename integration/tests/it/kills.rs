@@ -291,10 +291,8 @@ fn start_coordinator(ports: &Ports, environment: &BTreeMap<String, String>) -> S
 }
 
 fn start_server(data: &Path, ports: &Ports) -> Server {
-    let arguments = ["--grpc-listen", &ports.store, "--coordinator", &ports.coordinator]
-        .iter()
-        .map(|text| (*text).to_owned());
-    Server::start(data, &ServerOptions { arguments: arguments.collect(), ..ServerOptions::default() })
+    let arguments = ["--grpc-listen", &ports.store, "--coordinator", &ports.coordinator].map(str::to_owned);
+    Server::start(data, &ServerOptions { arguments: arguments.to_vec(), ..ServerOptions::default() })
 }
 
 async fn start_pair(data: &Path, ports: &Ports) -> Pair {

@@ -1,5 +1,7 @@
 //! Tests of the whole, with real processes, clients and files.
 
+#![allow(clippy::unwrap_used, clippy::type_complexity, reason = "tests panic rather than return errors")]
+
 mod clients;
 mod histories;
 mod kills;

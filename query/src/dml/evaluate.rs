@@ -84,7 +84,7 @@ impl<'a> Evaluator<'a> {
         let (Some(expression), true) = (planned.pop(), planned.is_empty()) else {
             return Err(Error::corrupt("one expression was planned as another number"));
         };
-        let state = self.state.get_or_init(|| self.engine.session(self.scope));
+        let state = self.state.get_or_init(|| self.engine.session());
         let physical = state.create_physical_expr(expression, schema).map_err(sql::from_datafusion)?;
         let value = physical.evaluate(rows).map_err(sql::from_datafusion)?;
         value.into_array(rows.num_rows()).map_err(sql::from_datafusion)

@@ -151,7 +151,7 @@ impl Engine {
             let names = Names::decided(&own, routes);
             crate::live::plan_query(&query, &DmlNames::new(&names, &own, table), &own.settings)?
         };
-        let mut batches = self.stream(&own, &planned.plan).await?;
+        let mut batches = self.stream(&planned.plan).await?;
         let n_columns = info.columns.len();
         let schema = info.arrow_schema();
         let mut matched = Vec::new();

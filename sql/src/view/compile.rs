@@ -19,7 +19,7 @@ use super::facts::{Facts, distinct_keys, never_null};
 use super::refuse::node_name;
 use crate::catalog::Catalog;
 use crate::parse::unsupported;
-use crate::{PhysicalExpression, Settings, from_datafusion, session_state};
+use crate::{PhysicalExpression, from_datafusion, session_state};
 
 /// A compiled view.
 pub(super) struct Compiled {
@@ -31,7 +31,7 @@ pub(super) struct Compiled {
 }
 
 /// Compiles an optimised plan.
-pub(super) fn compile(plan: &LogicalPlan, catalog: &Catalog, settings: &Settings) -> Result<Compiled> {
+pub(super) fn compile(plan: &LogicalPlan, catalog: &Catalog) -> Result<Compiled> {
     let mut compiler = Compiler { catalog, state: session_state(), nodes: Vec::new(), facts: Vec::new() };
     let output = compiler.node(plan)?;
     // The output has the plan's columns and nothing else, and is the last node.

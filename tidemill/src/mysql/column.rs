@@ -29,8 +29,6 @@ pub(crate) mod wire_type {
     pub(crate) const ENUM: u8 = 247;
     pub(crate) const SET: u8 = 248;
     pub(crate) const TINY_BLOB: u8 = 249;
-    pub(crate) const MEDIUM_BLOB: u8 = 250;
-    pub(crate) const LONG_BLOB: u8 = 251;
     pub(crate) const BLOB: u8 = 252;
     pub(crate) const VAR_STRING: u8 = 253;
     pub(crate) const STRING: u8 = 254;

@@ -27,8 +27,6 @@ pub(crate) const EMPTY_QUERY: u16 = 1065;
 pub(crate) const NO_SUCH_THREAD: u16 = 1094;
 /// ER_UNKNOWN_ERROR.
 pub(crate) const UNKNOWN_ERROR: u16 = 1105;
-/// ER_NO_SUCH_TABLE.
-pub(crate) const NO_SUCH_TABLE: u16 = 1146;
 /// ER_NET_PACKET_TOO_LARGE.
 pub(crate) const PACKET_TOO_LARGE: u16 = 1153;
 /// ER_NET_PACKETS_OUT_OF_ORDER.

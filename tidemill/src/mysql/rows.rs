@@ -3,6 +3,8 @@
 //! A column is looked at once a batch ([`Cells`]), not once a value. Both protocols share the text of
 //! every value; the binary one has its own form for numbers and times only.
 
+use std::sync::Arc;
+
 use std::io::Write;
 
 use arrow::array::{
@@ -74,7 +76,7 @@ impl Cells {
             DataType::Date32 => Cells::Date(typed!(array, Date32Array)),
             DataType::Timestamp(unit, zone) => {
                 let micros = if *unit == TimeUnit::Microsecond {
-                    array.clone()
+                    Arc::clone(array)
                 } else {
                     cast(array, &DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))?
                 };
@@ -95,7 +97,7 @@ impl Cells {
                 Cells::Bytes(typed!(bytes, arrow::array::BinaryArray))
             }
             DataType::Dictionary(_, value) => Cells::new(&cast(array, value)?)?,
-            _ => Cells::Display(array.clone()),
+            _ => Cells::Display(Arc::clone(array)),
         })
     }
 

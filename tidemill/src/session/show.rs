@@ -194,10 +194,10 @@ impl Session {
             None => self.database.clone(),
         };
         let catalog = self.catalog().await?;
-        if let Some(name) = wanted.as_deref().filter(|name| !catalog.has_database(name)) {
-            if !self.instance.has_system_database(name) {
-                return Err(Error::mysql(errors::UNKNOWN_DATABASE, format!("Unknown database '{name}'")));
-            }
+        if let Some(name) = wanted.as_deref().filter(|name| !catalog.has_database(name))
+            && !self.instance.has_system_database(name)
+        {
+            return Err(Error::mysql(errors::UNKNOWN_DATABASE, format!("Unknown database '{name}'")));
         }
         let views = self.instance.runtime.views().await?;
         let of_database = views

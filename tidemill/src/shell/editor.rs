@@ -65,10 +65,10 @@ pub(super) async fn interact(backend: &mut Backend, format: Format) -> Result<()
     let mut editor: Editor<UntilSemicolon, DefaultHistory> = Editor::new()?;
     editor.set_helper(Some(UntilSemicolon));
     let history = history_path();
-    if let Some(path) = history.as_ref().filter(|path| path.exists()) {
-        if let Err(error) = editor.load_history(path) {
-            tracing::warn!(path = %path.display(), %error, "the history cannot be read");
-        }
+    if let Some(path) = history.as_ref().filter(|path| path.exists())
+        && let Err(error) = editor.load_history(path)
+    {
+        tracing::warn!(path = %path.display(), %error, "the history cannot be read");
     }
     writeln!(std::io::stdout(), "{}; `help` for help, `quit` to leave.", crate::VERSION)?;
     loop {
@@ -96,10 +96,10 @@ pub(super) async fn interact(backend: &mut Backend, format: Format) -> Result<()
             }
         }
     }
-    if let Some(path) = history {
-        if let Err(error) = editor.save_history(&path) {
-            tracing::warn!(path = %path.display(), %error, "the history cannot be written");
-        }
+    if let Some(path) = history
+        && let Err(error) = editor.save_history(&path)
+    {
+        tracing::warn!(path = %path.display(), %error, "the history cannot be written");
     }
     Ok(())
 }

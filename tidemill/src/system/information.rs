@@ -249,10 +249,10 @@ pub(super) fn rows(
         "schemata" => schemata(catalog),
         "tables" => tables(catalog),
         "columns" => columns(catalog),
-        "views" => published(catalog).filter_map(|definition| view(definition)).collect(),
-        "statistics" => published(catalog).flat_map(|definition| statistics(definition)).collect(),
-        "key_column_usage" => published(catalog).flat_map(|definition| key_columns(definition)).collect(),
-        "table_constraints" => published(catalog).filter_map(|definition| constraint(definition)).collect(),
+        "views" => published(catalog).filter_map(view).collect(),
+        "statistics" => published(catalog).flat_map(statistics).collect(),
+        "key_column_usage" => published(catalog).flat_map(key_columns).collect(),
+        "table_constraints" => published(catalog).filter_map(constraint).collect(),
         "engines" => {
             vec![texts(&["Tidemill", "DEFAULT", "Transactional tables and views", "YES", "NO", "NO"])]
         }

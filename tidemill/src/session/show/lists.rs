@@ -248,7 +248,7 @@ pub(super) fn indexes(info: Option<&TableInfo>) -> Listing {
         "Expression",
     ];
     let mut rows = Vec::new();
-    for info in info {
+    if let Some(info) = info {
         for (at, position) in info.primary_key.iter().enumerate() {
             let Some(column) = info.columns.get(*position) else { continue };
             let seq = (at + 1).to_string();
