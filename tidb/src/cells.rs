@@ -181,8 +181,8 @@ impl<'a> Cells<'a> {
             Typed::UInt16(array) => Cell::UInt(array.value(row).into()),
             Typed::UInt32(array) => Cell::UInt(array.value(row).into()),
             Typed::UInt64(array) => Cell::UInt(array.value(row)),
-            Typed::Float32(array) => Cell::Float(array.value(row).into()),
-            Typed::Float64(array) => Cell::Float(array.value(row)),
+            Typed::Float32(array) => Cell::Float((array.value(row) + 0.0).into()),
+            Typed::Float64(array) => Cell::Float(array.value(row) + 0.0),
             Typed::Decimal128(array, precision, scale) => {
                 self.decimal(i256::from_i128(array.value(row)), *precision, *scale)?
             }

@@ -1,6 +1,6 @@
 //! Tests of the whole, with real processes, clients and files.
 
-#![allow(clippy::unwrap_used, clippy::type_complexity, reason = "tests panic rather than return errors")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic rather than return errors")]
 
 mod clients;
 mod histories;

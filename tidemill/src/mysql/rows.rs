@@ -138,8 +138,8 @@ impl Cells {
             Cells::UInt16(array) => put_display(array.value(row), out),
             Cells::UInt32(array) => put_display(array.value(row), out),
             Cells::UInt64(array) => put_display(array.value(row), out),
-            Cells::Float32(array) => out.extend_from_slice(format_float(array.value(row)).as_bytes()),
-            Cells::Float64(array) => out.extend_from_slice(format_double(array.value(row)).as_bytes()),
+            Cells::Float32(array) => out.extend_from_slice(format_float(array.value(row) + 0.0).as_bytes()),
+            Cells::Float64(array) => out.extend_from_slice(format_double(array.value(row) + 0.0).as_bytes()),
             Cells::Decimal128(array) => out.extend_from_slice(array.value_as_string(row).as_bytes()),
             Cells::Decimal256(array) => out.extend_from_slice(array.value_as_string(row).as_bytes()),
             Cells::Date(array) => {
@@ -190,8 +190,8 @@ impl Cells {
             return Ok(());
         }
         match self {
-            Cells::Float32(array) => out.extend_from_slice(&array.value(row).to_le_bytes()),
-            Cells::Float64(array) => out.extend_from_slice(&array.value(row).to_le_bytes()),
+            Cells::Float32(array) => out.extend_from_slice(&(array.value(row) + 0.0).to_le_bytes()),
+            Cells::Float64(array) => out.extend_from_slice(&(array.value(row) + 0.0).to_le_bytes()),
             Cells::Date(array) => {
                 put_binary_datetime(CivilTime::from_days(i64::from(array.value(row)))?, out);
             }

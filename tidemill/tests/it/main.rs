@@ -1,5 +1,7 @@
 //! The server as its clients see it: a real driver, raw sockets, and the façade.
 
+#![allow(clippy::unwrap_used, reason = "tests panic rather than return errors")]
+
 mod bad_input;
 mod facade;
 mod protocol;
