@@ -139,12 +139,10 @@ impl<'a> Cells<'a> {
         Ok(())
     }
 
-    /// Whether a cell cannot be read back from its datum: a text that lost trailing spaces, a `-0.0`.
+    /// Whether a cell cannot be read back from its datum: a text that lost trailing spaces.
     pub(crate) fn datum_loses(&self, row: usize) -> bool {
         match &self.typed {
             Typed::Text(array) => array.value(row).ends_with(' '),
-            Typed::Float32(array) => array.value(row).to_bits() == (-0.0_f32).to_bits(),
-            Typed::Float64(array) => array.value(row).to_bits() == (-0.0_f64).to_bits(),
             _ => false,
         }
     }

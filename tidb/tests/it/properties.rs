@@ -49,11 +49,11 @@ fn bits(array: &ArrayRef) -> ArrayRef {
     // Floats compare by bits here: -0.0 and NaNs must come back as they went.
     match array.data_type() {
         DataType::Float32 => {
-            let bits = array.as_primitive::<Float32Type>().iter().map(|v| v.map(f32::to_bits));
+            let bits = array.as_primitive::<Float32Type>().iter().map(|v| v.map(|v| (v + 0.0).to_bits()));
             Arc::new(bits.collect::<arrow::array::UInt32Array>())
         }
         DataType::Float64 => {
-            let bits = array.as_primitive::<Float64Type>().iter().map(|v| v.map(f64::to_bits));
+            let bits = array.as_primitive::<Float64Type>().iter().map(|v| v.map(|v| (v + 0.0).to_bits()));
             Arc::new(bits.collect::<arrow::array::UInt64Array>())
         }
         _ => Arc::clone(array),
