@@ -295,7 +295,7 @@ fn start_server(data: &Path, ports: &Ports) -> Server {
     Server::start(data, &ServerOptions { arguments: arguments.to_vec(), ..ServerOptions::default() })
 }
 
-async fn start_pair(data: &Path, ports: &Ports) -> Pair {
+fn start_pair(data: &Path, ports: &Ports) -> Pair {
     std::thread::scope(|scope| {
         let server = scope.spawn(|| start_server(data, ports));
         let coordinator = start_coordinator(ports, &BTreeMap::new());
@@ -312,7 +312,7 @@ async fn coordinator_and_server_killed_apart_under_load_resume() {
         coordinator: format!("127.0.0.1:{}", free_port()),
     };
     let ledger = Arc::new(Mutex::new(Ledger::default()));
-    let mut pair = start_pair(&data, &ports).await;
+    let mut pair = start_pair(&data, &ports);
     let mut client = connect(pair.server.address(), "test").await.unwrap();
     prepare(&mut client).await;
     create_views(&mut client).await;

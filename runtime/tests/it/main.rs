@@ -1,6 +1,11 @@
 //! The runtime over a store in memory: epochs, fills, adoption, faults, restarts, sweeping.
 
-#![allow(clippy::unwrap_used, clippy::type_complexity, reason = "tests panic rather than return errors")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::type_complexity,
+    clippy::unused_async,
+    reason = "tests panic rather than return errors"
+)]
 
 mod epochs;
 mod faults;
