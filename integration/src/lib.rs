@@ -16,11 +16,16 @@ pub fn soak() -> bool {
     std::env::var_os("TIDEMILL_SOAK").is_some()
 }
 
-/// The seed of a randomised test: `SEED` if it is set, else from the clock; printed, so that it can be repeated.
+/// The seed of a run that must be the same each time; it once led to a minus zero that views and tables
+/// showed differently.
+const SEED: u64 = 1_796_047_514_026_954_858;
+
+/// The seed of a randomised test: `SEED` if it is set, from the clock in a soak, else always the same;
+/// printed, so that it can be repeated.
 #[must_use]
 pub fn seed(test: &str) -> u64 {
     let given = std::env::var("SEED").ok().and_then(|text| text.parse().ok());
-    let seed = given.unwrap_or_else(|| u64::from(std::process::id()) ^ entropy());
+    let seed = given.unwrap_or_else(|| if soak() { entropy() } else { SEED });
     #[allow(clippy::print_stdout, reason = "a test prints its seed first")]
     {
         println!("{test}: SEED={seed}");
