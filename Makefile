@@ -23,11 +23,8 @@ build:
 services:
 	./integration/services.sh
 
-# The coordinator's tests run apart: with the fail points that the other tests need, they would meet each
-# other's in one process.
 test: services build
-	$(CARGO) test --workspace --exclude coordinator --locked
-	$(CARGO) test -p coordinator --locked
+	$(CARGO) test --workspace --locked
 
 # The main job on real input; ends within 45 seconds after the build.
 demo:

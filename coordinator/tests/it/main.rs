@@ -4,8 +4,6 @@
 #![allow(unreachable_pub, reason = "the modules of a test binary share what they need")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic, and print their seeds")]
 
-#[cfg(feature = "failpoints")]
-mod failing;
 mod fights;
 mod flaky;
 mod simulation;

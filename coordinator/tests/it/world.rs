@@ -156,6 +156,8 @@ pub struct Worker {
     pub n_workers: u32,
     pub definitions: u64,
     pub random: Random,
+    /// How long it waits before each vote.
+    pub vote_delay: Duration,
 }
 
 /// Repeats a call while the answer is `Unavailable`, as a worker does.
@@ -193,6 +195,7 @@ impl Worker {
             n_workers,
             definitions: taken.frontier.definitions,
             random: Random(seed ^ u64::from(index)),
+            vote_delay: Duration::ZERO,
         };
         (0..n_workers).map(worker).collect()
     }
@@ -239,6 +242,7 @@ impl Worker {
             };
             let done = self.prewrite(request).await;
             let epoch = opened.epoch;
+            tokio::time::sleep(self.vote_delay).await;
             let vote = VoteRequest { job, generation, epoch, worker: self.index, start_ts, done };
             patiently!(self.coordinator.vote(vote.clone()).await)?;
             let decision =

@@ -237,9 +237,9 @@ fn rollback_step(group: &mut Group, start_ts: Timestamp, keys: &[Key]) -> Step<K
 }
 
 fn rollback(group: &mut Group, start_ts: Timestamp, keys: &[Key]) -> KvResult<()> {
+    let found = take(group, start_ts, keys);
     let mut undone = Vec::new();
-    for key in keys {
-        let lock = group.core.locks().get(key).filter(|lock| lock.info.start_ts == start_ts).cloned();
+    for (key, lock) in found {
         if lock.is_some() {
             undone.push((key, lock));
             continue;
@@ -260,27 +260,35 @@ fn rollback(group: &mut Group, start_ts: Timestamp, keys: &[Key]) -> KvResult<()
     write_rollbacks(group, start_ts, undone)
 }
 
+/// Takes keys for the group, and says what locks the transaction has there, pending ones included: a
+/// prewrite of it that comes later waits for the group and then finds what it has written.
+fn take<'a>(group: &mut Group, start_ts: Timestamp, keys: &'a [Key]) -> Vec<(&'a Key, Option<Lock>)> {
+    let mut table = group.core.locks_mut();
+    table.mark_busy_transaction(start_ts);
+    let own = |lock: &&Lock| lock.info.start_ts == start_ts;
+    let found = keys.iter().map(|key| (key, table.get(key).filter(own).cloned())).collect();
+    for key in keys {
+        // Whoever meets it reads again when the group is over: there may be nothing to conflict with.
+        table.mark_busy(key.clone(), Writer { start_ts, commit_ts: Timestamp::ZERO });
+    }
+    drop(table);
+    // What is marked is cleared when the group is over, even if nothing is written.
+    group.then(|_| ());
+    found
+}
+
 fn write_rollbacks(
     group: &mut Group,
     start_ts: Timestamp,
     undone: Vec<(&Key, Option<Lock>)>,
 ) -> KvResult<()> {
-    if undone.is_empty() {
-        return Ok(());
-    }
     for (key, lock) in &undone {
         group.write_record(key, Record { kind: RecordKind::Rollback, start_ts, commit_ts: start_ts })?;
         if let Some(lock) = lock {
             group.unlock(lock);
         }
+        group.must_sync();
     }
-    group.mark(start_ts);
-    let mut table = group.core.locks_mut();
-    for (key, _) in undone {
-        table.mark_busy(key.clone(), Writer { start_ts, commit_ts: start_ts });
-    }
-    drop(table);
-    group.must_sync();
     Ok(())
 }
 
@@ -299,7 +307,8 @@ fn status(group: &mut Group, request: &TxnStatusRequest) -> KvResult<TxnStatus> 
         }
         let ends_ms = start_ts.physical_ms().saturating_add(lock.info.ttl_ms);
         if request.current_ts == Timestamp::MAX || ends_ms < request.current_ts.physical_ms() {
-            write_rollbacks(group, start_ts, vec![(key, Some(lock))])?;
+            let found = take(group, start_ts, std::slice::from_ref(key));
+            write_rollbacks(group, start_ts, found)?;
             return Ok(TxnStatus::RolledBack);
         }
         return push(group, request, lock);
@@ -311,9 +320,8 @@ fn status(group: &mut Group, request: &TxnStatusRequest) -> KvResult<TxnStatus> 
             "the fate of transaction {start_ts} is not known any more: it is below the barrier"
         ))),
         None if request.rollback_if_not_exist => {
-            // A prewrite that is being checked loses its lock with the record.
-            let pending = group.core.locks().get(key).filter(|lock| lock.info.start_ts == start_ts).cloned();
-            write_rollbacks(group, start_ts, vec![(key, pending)])?;
+            let found = take(group, start_ts, std::slice::from_ref(key));
+            write_rollbacks(group, start_ts, found)?;
             Ok(TxnStatus::RolledBack)
         }
         None => Err(KeyError::TxnNotFound { start_ts, primary: key.clone() }),

@@ -1,9 +1,10 @@
 //! The lock table: which keys are locked by which transaction, and which are being written right now.
 //!
 //! Locks are entered by prewrites in their own thread, everything else happens in the committer. A
-//! prewrite enters its locks first, as *pending*, and checks for conflicts after; a commit looks at the
-//! table first and marks its keys *busy* until they are applied. So of two that meet one always sees
-//! the other.
+//! prewrite enters its locks first, as *pending*, and checks for conflicts after; whoever writes without
+//! having a lock (a whole transaction, a rollback) looks for locks and marks its keys *busy* in one step,
+//! reads what it needs after that, and leaves them busy until the group is applied. So of two that meet one
+//! always sees the other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
@@ -141,6 +142,11 @@ impl LockTable {
 
     pub(crate) fn mark_busy(&mut self, key: Key, writer: Writer) {
         self.busy.insert(key, writer);
+    }
+
+    /// The group does not write a key after all.
+    pub(crate) fn unmark_busy(&mut self, key: &[u8]) {
+        self.busy.remove(key);
     }
 
     pub(crate) fn mark_busy_transaction(&mut self, start_ts: Timestamp) {

@@ -11,7 +11,7 @@ use super::format::{PieceKind, Record, RecordKind};
 use super::locks::Writer;
 use super::prewrite::{Verdict, check_distinct, check_key, written_value};
 use crate::resolve::{Backoff, settle_for_writer};
-use crate::traits::{AssertionLevel, Key, KeyError, KvResult, LockInfo, Mutation, MutationOp};
+use crate::traits::{AssertionLevel, KeyError, KvResult, LockInfo, Mutation, MutationOp};
 
 /// How an attempt ended.
 enum Attempt {
@@ -20,31 +20,79 @@ enum Attempt {
     Locked(LockInfo),
 }
 
-fn whole_step(group: &mut Group, start_ts: Timestamp, mutations: &[Mutation]) -> Step<KvResult<Attempt>> {
-    {
-        let table = group.core.locks();
-        for mutation in mutations {
-            if let Some(Writer { start_ts: winner, commit_ts }) = table.writer(&mutation.key) {
-                if commit_ts <= start_ts || winner == start_ts {
-                    return Step::Busy;
-                }
-                return Step::Done(Err(KeyError::WriteConflict {
-                    key: mutation.key.clone(),
-                    start_ts,
-                    conflict_start_ts: winner,
-                    conflict_commit_ts: commit_ts,
-                    self_rolled_back: false,
-                }));
-            }
-            if let Some(lock) = table.get(&mutation.key) {
-                return Step::Done(Ok(Attempt::Locked(lock.info.clone())));
-            }
-        }
-    }
-    Step::Done(commit_whole(group, start_ts, mutations))
+/// What the lock table says about the keys of a whole transaction.
+enum Reserved {
+    /// The keys are the group's now.
+    Yes,
+    /// No answer before the group is over.
+    Busy,
+    Conflict(KeyError),
+    Locked(LockInfo),
 }
 
-fn commit_whole(group: &mut Group, start_ts: Timestamp, mutations: &[Mutation]) -> KvResult<Attempt> {
+/// Marks the keys busy before anything is read about them, so that of a whole transaction and a prewrite
+/// one sees the other: the lock has been entered by now, or its prewrite waits for the group.
+fn reserve(group: &Group, start_ts: Timestamp, mutations: &[Mutation]) -> Reserved {
+    let mut table = group.core.locks_mut();
+    for mutation in mutations {
+        if let Some(Writer { start_ts: winner, commit_ts }) = table.writer(&mutation.key) {
+            if commit_ts <= start_ts || winner == start_ts {
+                return Reserved::Busy;
+            }
+            return Reserved::Conflict(KeyError::WriteConflict {
+                key: mutation.key.clone(),
+                start_ts,
+                conflict_start_ts: winner,
+                conflict_commit_ts: commit_ts,
+                self_rolled_back: false,
+            });
+        }
+        if let Some(lock) = table.get(&mutation.key) {
+            return Reserved::Locked(lock.info.clone());
+        }
+    }
+    for mutation in mutations {
+        table.mark_busy(mutation.key.clone(), Writer { start_ts, commit_ts: Timestamp::MAX });
+    }
+    Reserved::Yes
+}
+
+/// Settles the reservation: written keys stay busy until the group is over, the others are free.
+fn settle(group: &Group, start_ts: Timestamp, mutations: &[Mutation], written: Option<Timestamp>) {
+    let mut table = group.core.locks_mut();
+    for mutation in mutations {
+        match written {
+            Some(commit_ts) if mutation.op != MutationOp::CheckNotExists => {
+                table.mark_busy(mutation.key.clone(), Writer { start_ts, commit_ts });
+            }
+            _ => table.unmark_busy(&mutation.key),
+        }
+    }
+    drop(table);
+    group.core.announce();
+}
+
+fn whole_step(group: &mut Group, start_ts: Timestamp, mutations: &[Mutation]) -> Step<KvResult<Attempt>> {
+    match reserve(group, start_ts, mutations) {
+        Reserved::Busy => return Step::Busy,
+        Reserved::Conflict(error) => return Step::Done(Err(error)),
+        Reserved::Locked(info) => return Step::Done(Ok(Attempt::Locked(info))),
+        Reserved::Yes => {}
+    }
+    let outcome = commit_whole(group, start_ts, mutations);
+    let written = outcome.as_ref().ok().copied().and_then(|outcome| outcome.written);
+    settle(group, start_ts, mutations, written);
+    Step::Done(outcome.map(|outcome| Attempt::Committed(outcome.commit_ts)))
+}
+
+/// A commit, and whether this call has put it into the group.
+#[derive(Clone, Copy)]
+struct Outcome {
+    commit_ts: Timestamp,
+    written: Option<Timestamp>,
+}
+
+fn commit_whole(group: &mut Group, start_ts: Timestamp, mutations: &[Mutation]) -> KvResult<Outcome> {
     if start_ts < group.core.barrier() {
         return Err(KeyError::Store(Error::invalid(format!(
             "transaction {start_ts} began below the barrier {}, its conflicts are not known any more",
@@ -58,7 +106,7 @@ fn commit_whole(group: &mut Group, start_ts: Timestamp, mutations: &[Mutation]) 
         let verdict = check_key(&group.core, engine.as_ref(), mutation, start_ts, AssertionLevel::Strict)?;
         let newest = match verdict {
             // The same call once more: its first answer was lost.
-            Verdict::Committed(commit_ts) => return Ok(Attempt::Committed(commit_ts)),
+            Verdict::Committed(commit_ts) => return Ok(Outcome { commit_ts, written: None }),
             Verdict::Clear(newest) => newest,
         };
         if let Some(value) = written_value(mutation) {
@@ -70,22 +118,15 @@ fn commit_whole(group: &mut Group, start_ts: Timestamp, mutations: &[Mutation]) 
     }
     let commit_ts = group.draw(Timestamp::ZERO)?;
     if changes.is_empty() && guarded.is_empty() {
-        return Ok(Attempt::Committed(commit_ts));
+        return Ok(Outcome { commit_ts, written: None });
     }
-    let keys: Vec<Key> =
-        changes.iter().map(|change| change.key.clone()).chain(guarded.iter().cloned()).collect();
     for key in &guarded {
         group.write_record(key, Record { kind: RecordKind::WholeLock, start_ts, commit_ts })?;
     }
     group.write_versions(start_ts, commit_ts, PieceKind::Drawn, changes);
-    let mut table = group.core.locks_mut();
-    for key in keys {
-        table.mark_busy(key, Writer { start_ts, commit_ts });
-    }
-    drop(table);
     group.must_sync();
     group.note_commit(commit_ts);
-    Ok(Attempt::Committed(commit_ts))
+    Ok(Outcome { commit_ts, written: Some(commit_ts) })
 }
 
 impl Inner {

@@ -15,4 +15,5 @@ mod full_disk;
 mod isolation;
 mod kill;
 mod model;
+mod races;
 mod suite;

@@ -1,6 +1,15 @@
 //! Every fail point once: what it loses is recovered from, and `abort` ends a real process there.
 //!
-//! Runs with `--features failpoints`. Fail points belong to the process, so one test goes through them.
+//! Fail points belong to the process, so these tests have a process of their own, and one test goes
+//! through them. Needs the feature `failpoints`, which the workspace's tests turn on.
+
+#![allow(unreachable_pub, dead_code, reason = "the modules of a test binary share what they need")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic, and say what they have seen")]
+
+#[path = "../it/flaky.rs"]
+mod flaky;
+#[path = "../it/world.rs"]
+mod world;
 
 use std::process::Command;
 use std::sync::Arc;
@@ -17,9 +26,11 @@ use crate::world::{Worker, World};
 
 /// Makes a child process of this test binary run one epoch.
 const CHILD: &str = "COORDINATOR_FAILING_CHILD";
+/// How long the child's workers wait before each vote, in milliseconds.
+const VOTE_DELAY_MS: &str = "COORDINATOR_FAILING_VOTE_DELAY_MS";
 
 /// Two runs of three epochs each; returns the world and the store.
-async fn runs(commit_timestamps: CommitTimestamps) -> (Arc<World>, Arc<dyn Store>) {
+async fn runs(commit_timestamps: CommitTimestamps, vote_delay: Duration) -> (Arc<World>, Arc<dyn Store>) {
     let store: Arc<dyn Store> = EmbeddedStore::memory();
     let world = World::create(store.as_ref(), JobId(1)).await;
     let machine = MachineOptions { commit_timestamps, ttl_ms: 300, ..MachineOptions::default() };
@@ -34,6 +45,9 @@ async fn runs(commit_timestamps: CommitTimestamps) -> (Arc<World>, Arc<dyn Store
         };
         let shared: Arc<dyn Coordinator> = Arc::clone(&coordinator) as _;
         let mut workers = Worker::of_run(&world, &shared, &store, &taken, 2, run);
+        for worker in &mut workers {
+            worker.vote_delay = vote_delay;
+        }
         for _ in 0..3 {
             let epochs = futures::future::join_all(workers.iter_mut().map(Worker::epoch)).await;
             assert!(epochs.iter().all(Result::is_ok), "{epochs:?}");
@@ -52,7 +66,7 @@ async fn what_a_fail_point_loses_is_recovered_from() {
         for point in POINTS {
             // The first passes, the third and fourth are lost.
             fail::cfg(*point, "1*off->1*return(lose)->1*off->2*return(lose)->off").unwrap();
-            let done = tokio::time::timeout(Duration::from_secs(60), runs(commit_timestamps)).await;
+            let done = tokio::time::timeout(Duration::from_secs(60), runs(commit_timestamps, Duration::ZERO)).await;
             let (world, store) = done.unwrap_or_else(|_| panic!("{point}: no progress"));
             fail::remove(*point);
             let (n_epochs, n_take_overs, _) = world.audit_history(store).await;
@@ -66,7 +80,8 @@ async fn what_a_fail_point_loses_is_recovered_from() {
 async fn the_child_runs_until_its_fail_point() {
     if std::env::var(CHILD).is_ok() {
         setup_from_environment().unwrap();
-        runs(CommitTimestamps::Oracle).await;
+        let delay_ms = std::env::var(VOTE_DELAY_MS).map_or(0, |text| text.parse().unwrap());
+        runs(CommitTimestamps::Oracle, Duration::from_millis(delay_ms)).await;
         println!("the child is done");
     }
 }
@@ -76,12 +91,13 @@ fn each_fail_point_of_the_environment_ends_the_process() {
     if std::env::var(CHILD).is_ok() {
         return;
     }
-    let child = |points: &str| {
+    let child = |points: &str, delay_ms: u64| {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["failing::the_child_runs_until_its_fail_point", "--exact", "--nocapture"]);
-        command.env(CHILD, "1").env("FAILPOINTS", points).output().unwrap()
+        command.args(["the_child_runs_until_its_fail_point", "--exact", "--nocapture"]);
+        command.env(CHILD, "1").env("FAILPOINTS", points);
+        command.env(VOTE_DELAY_MS, delay_ms.to_string()).output().unwrap()
     };
-    let output = child("");
+    let output = child("", 0);
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("the child is done"));
     for point in POINTS {
@@ -90,12 +106,13 @@ fn each_fail_point_of_the_environment_ends_the_process() {
             "coordinator::before_ask" | "coordinator::after_ask" => {
                 "coordinator::before_commit_primary=1*return(lose)->off;"
             }
-            "coordinator::before_heartbeat" => "coordinator::before_reply_vote=1*sleep(800)->off;",
             _ => "",
         };
-        let output = child(&format!("{cause}{point}=return(abort)"));
+        // A heartbeat is due after a third of the time to live.
+        let delay_ms = if *point == "coordinator::before_heartbeat" { 800 } else { 0 };
+        let output = child(&format!("{cause}{point}=return(abort)"), delay_ms);
         assert!(!output.status.success(), "{point}: {output:?}");
         assert!(!String::from_utf8_lossy(&output.stdout).contains("the child is done"), "{point}");
     }
-    assert!(!child("coordinator::before_cut=nonsense").status.success());
+    assert!(!child("coordinator::before_cut=nonsense", 0).status.success());
 }
