@@ -22,7 +22,7 @@ use crate::machine::{Answer, Fate, Work, WorkId};
 /// Tries of a draw or a read before the caller is told that the store is away: about a second.
 const TRIES_MAX: u32 = 6;
 
-/// A refusal this far above the attempt is not a reader's push but a broken clock (TIKV.md 3.4).
+/// A refusal this far above the attempt is not a reader's push but a broken clock.
 const PUSH_MS_MAX: u64 = 3_600_000;
 
 /// The store as one job's machine sees it.
@@ -326,7 +326,7 @@ impl Effects {
         match self.store.hold(&hold_name(self.job), cut).await {
             Ok(()) => true,
             Err(error) => {
-                // Whoever then finds that history gone rebuilds (guarantee 7).
+                // Whoever then finds that history gone rebuilds (G7).
                 tracing::warn!(job = self.job.0, cut = cut.0, %error, "cannot hold history at the frontier");
                 false
             }

@@ -6,7 +6,7 @@
 //! machine has since asked the primary what became of it. So every interleaving of lost requests, lost
 //! answers, zombies and crashes can be written down as a transcript and replayed exactly.
 //!
-//! What must hold (DESIGN section 6, guarantees 2 and 4): only {k-1, own generation} read *at* the start
+//! What must hold (docs/architecture.md, G2 and G4): only {k-1, own generation} read *at* the start
 //! leads to a prewrite; one prewrite of the primary a start; a commit is sent after the last vote only; a
 //! lost answer is asked after, never guessed; a new start is drawn only when the primary is known to be
 //! rolled back and every worker has said that nothing of the old start is in flight.

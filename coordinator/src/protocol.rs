@@ -63,7 +63,7 @@ pub struct Opened {
     pub cut: Timestamp,
 }
 
-/// A view that a worker could not maintain in an epoch: data, not a crash (guarantee 10).
+/// A view that a worker could not maintain in an epoch: data, not a crash (G10).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
     /// The view.

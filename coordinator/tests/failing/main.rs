@@ -66,7 +66,8 @@ async fn what_a_fail_point_loses_is_recovered_from() {
         for point in POINTS {
             // The first passes, the third and fourth are lost.
             fail::cfg(*point, "1*off->1*return(lose)->1*off->2*return(lose)->off").unwrap();
-            let done = tokio::time::timeout(Duration::from_secs(60), runs(commit_timestamps, Duration::ZERO)).await;
+            let done =
+                tokio::time::timeout(Duration::from_secs(60), runs(commit_timestamps, Duration::ZERO)).await;
             let (world, store) = done.unwrap_or_else(|_| panic!("{point}: no progress"));
             fail::remove(*point);
             let (n_epochs, n_take_overs, _) = world.audit_history(store).await;

@@ -129,7 +129,10 @@ async fn a_whole_commit_and_a_prewrite_never_both_win() {
             async move { whole.commit_transaction(whole_ts, vec![Mutation::put(KEY, "whole")]).await };
         let (whole, late) = meet(&store, &engine, start_ts, staged, whole).await;
         assert!(whole.is_ok(), "{whole:?}");
-        assert!(matches!(late.as_ref().map_err(Vec::as_slice), Err([KeyError::WriteConflict { .. }])), "staged {staged}: {late:?}");
+        assert!(
+            matches!(late.as_ref().map_err(Vec::as_slice), Err([KeyError::WriteConflict { .. }])),
+            "staged {staged}: {late:?}"
+        );
         assert!(matches!(commit(&store, start_ts).await, Err(KeyError::TxnLockNotFound(_))));
     }
 }
