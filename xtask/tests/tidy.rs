@@ -167,7 +167,7 @@ fn tests_are_not_ignored() {
 
 /// Whether a crate has a test of that name: a function under a test attribute, or one of the conformance
 /// suite, which the store's tests run over every engine.
-fn is_test(sources: &[(PathBuf, String)], krate: &str, name: &str) -> bool {
+fn has_test(sources: &[(PathBuf, String)], krate: &str, name: &str) -> bool {
     let of_crate = sources.iter().filter(|(file, _)| file.starts_with(krate));
     of_crate.into_iter().any(|(file, text)| {
         let lines: Vec<&str> = text.lines().collect();
@@ -200,7 +200,7 @@ fn each_guarantee_names_tests_that_exist() {
         for test in tests {
             let (krate, name) =
                 test.split_once("::").unwrap_or_else(|| panic!("{test} does not name its crate"));
-            assert!(is_test(&sources, krate, name), "guarantee {number} names {test}, which is no test");
+            assert!(has_test(&sources, krate, name), "guarantee {number} names {test}, which is no test");
         }
     }
 }
