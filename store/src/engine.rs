@@ -12,10 +12,13 @@ mod memory;
 use std::ops::Bound;
 
 use bytes::Bytes;
-use types::Result;
+use types::{Error, Result};
 
 pub use disk::{DiskEngine, DiskOptions};
 pub use memory::MemoryEngine;
+
+/// The longest key that an engine takes; none is empty.
+pub const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
 /// A keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,6 +107,23 @@ impl Batch {
         self.writes.push(Write::Delete { space, key });
     }
 
+    /// Refuses keys that no engine takes, before anything is written.
+    ///
+    /// # Errors
+    /// `Invalid` if a key is empty or longer than [`KEY_BYTES_MAX`].
+    pub fn check_keys(&self) -> Result<()> {
+        for write in &self.writes {
+            let (Write::Put { key, .. } | Write::Delete { key, .. }) = write;
+            if !can_be_key(key) {
+                return Err(Error::invalid(format!(
+                    "engine: a key has {} bytes, one to {KEY_BYTES_MAX} are possible",
+                    key.len()
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether there is nothing to write.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -129,6 +149,11 @@ pub enum Durability {
 /// A range of keys of an engine.
 pub type KeyBounds = (Bound<Bytes>, Bound<Bytes>);
 
+/// Whether an engine may hold a key of this length.
+pub(crate) fn can_be_key(key: &[u8]) -> bool {
+    !key.is_empty() && key.len() <= KEY_BYTES_MAX
+}
+
 /// Entries of a range.
 pub type Entries<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes)>> + Send + 'a>;
 
@@ -141,16 +166,17 @@ pub trait Engine: Send + Sync + 'static {
     /// must not be written again.
     ///
     /// # Errors
-    /// If the write or the sync failed.
+    /// If the write or the sync failed; `Invalid`, and nothing is written, for a key that no engine
+    /// takes ([`Batch::check_keys`]).
     fn commit(&self, batch: Batch, durability: Durability) -> Result<()>;
 
-    /// Reads one key.
+    /// Reads one key, of any length.
     ///
     /// # Errors
     /// If the disk fails or its bytes are broken.
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>>;
 
-    /// Reads a range in key order, or against it.
+    /// Reads a range in key order, or against it; bounds may have any length.
     fn range(&self, space: Space, bounds: KeyBounds, reverse: bool) -> Entries<'_>;
 
     /// Reads the keys of a range in order.

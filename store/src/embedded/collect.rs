@@ -12,7 +12,7 @@ use super::Inner;
 use super::committer::{Group, Step};
 use super::core::{META_BARRIER, META_HOLD};
 use super::format::{IndexEntry, IndexPiece, Record, history_key, seal_number, split_index_key};
-use crate::engine::Space;
+use crate::engine::{Space, can_be_key};
 use crate::resolve::{Fate, ask, finish, next_key};
 use crate::traits::{Key, KeyRange, LockInfo};
 
@@ -27,6 +27,9 @@ fn hold_key(name: &str) -> Bytes {
 
 impl Inner {
     pub(crate) async fn hold(&self, name: &str, ts: Timestamp) -> Result<()> {
+        if !can_be_key(&hold_key(name)) {
+            return Err(Error::invalid(format!("the name of a hold has {} bytes, too many", name.len())));
+        }
         let name = name.to_owned();
         self.submit(move |group| {
             let barrier = group.core.locks().barrier;

@@ -89,6 +89,9 @@ impl Group {
             if let Some(commit_ts) = self.core.oracle.next_commit(least) {
                 return Ok(commit_ts);
             }
+            if self.core.oracle.is_stopped() {
+                return Err(Error::closed("the store is closed"));
+            }
             let bound_ms = self.core.oracle.later_bound(WINDOW_MS, least);
             let mut batch = Batch::default();
             batch.put(Space::Meta, META_BOUND, seal_number(META_BOUND, bound_ms));
@@ -98,8 +101,11 @@ impl Group {
         Err(Error::unavailable("the clock runs away from the oracle"))
     }
 
-    /// Writes down a later bound of the oracle.
+    /// Writes down a later bound of the oracle, unless that has stopped.
     pub(crate) fn extend_bound(&mut self, least: Timestamp) {
+        if self.core.oracle.is_stopped() {
+            return;
+        }
         let bound_ms = self.core.oracle.later_bound(WINDOW_MS, least);
         self.put_bound(bound_ms);
     }
@@ -124,36 +130,43 @@ impl Committer {
         Committer { core, sequence, directory }
     }
 
-    /// Runs jobs in their order, in as few groups as possible.
+    /// Runs jobs in their order, in as few groups as possible. After a failed group the rest go: their
+    /// callers learn from the store why it is closed.
     fn run(&mut self, jobs: impl IntoIterator<Item = Job>) {
         let Ok(engine) = self.core.engine() else { return };
         let mut group = Group::new(Arc::clone(&self.core), Arc::clone(&engine));
         for mut job in jobs {
             if !job(&mut group) {
-                self.finish(std::mem::replace(
-                    &mut group,
-                    Group::new(Arc::clone(&self.core), Arc::clone(&engine)),
-                ));
+                if !self.finish_and_renew(&mut group) {
+                    return;
+                }
                 assert!(job(&mut group), "a job is not busy when nothing is under way");
             }
-            if group.batch.bytes() > GROUP_BYTES_MAX {
-                self.finish(std::mem::replace(
-                    &mut group,
-                    Group::new(Arc::clone(&self.core), Arc::clone(&engine)),
-                ));
+            if group.batch.bytes() > GROUP_BYTES_MAX && !self.finish_and_renew(&mut group) {
+                return;
             }
         }
         self.finish(group);
     }
 
-    fn finish(&mut self, mut group: Group) {
+    /// Finishes a group and begins another; says whether the store is still open.
+    fn finish_and_renew(&mut self, group: &mut Group) -> bool {
+        let next = Group::new(Arc::clone(&group.core), Arc::clone(&group.engine));
+        self.finish(std::mem::replace(group, next))
+    }
+
+    /// Writes a group, applies it and answers; says whether the store is still open.
+    fn finish(&mut self, mut group: Group) -> bool {
         let changed = !group.batch.is_empty() || !group.effects.is_empty() || !group.released.is_empty();
-        let written = if group.batch.is_empty() { Ok(()) } else { self.write(&mut group) };
-        let result = match written {
-            // A later group of the same drain may not answer well either.
-            Ok(()) => self.core.check_open(),
-            Err(error) => Err(self.core.poison(&error)),
-        };
+        // A write of a job in the group may have failed already, or a caller has waited too long.
+        let mut result = self.core.check_open();
+        if result.is_ok() && !group.batch.is_empty() {
+            result = self.write(&mut group).map_err(|error| self.core.poison(&error));
+        }
+        if result.is_ok() {
+            // A caller that gave up meanwhile has been told that the store is closed; so are the others.
+            result = self.core.check_open();
+        }
         if result.is_ok() {
             for effect in group.effects.drain(..) {
                 effect(&self.core);
@@ -179,6 +192,7 @@ impl Committer {
         for answer in group.answers {
             answer(result.clone());
         }
+        self.core.check_open().is_ok()
     }
 
     fn write(&mut self, group: &mut Group) -> Result<()> {
@@ -186,7 +200,8 @@ impl Committer {
         if !group.synced {
             return group.engine.commit(batch, Durability::Buffered);
         }
-        if group.bound_ms.is_none() && self.core.oracle.wants_bound(WINDOW_MS / 2) {
+        let stopped = self.core.oracle.is_stopped();
+        if group.bound_ms.is_none() && !stopped && self.core.oracle.wants_bound(WINDOW_MS / 2) {
             let bound_ms = self.core.oracle.later_bound(WINDOW_MS, Timestamp::ZERO);
             batch.put(Space::Meta, META_BOUND, seal_number(META_BOUND, bound_ms));
             group.bound_ms = Some(bound_ms);

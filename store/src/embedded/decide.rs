@@ -10,7 +10,7 @@ use super::committer::{Group, Step};
 use super::core::Decision;
 use super::format::{
     IndexEntry, IndexPiece, PIECE_KEYS_MAX, PieceKind, Record, RecordKind, StoredLock, Version, add_record,
-    history_key, index_key, show,
+    check_key_length, history_key, index_key, show,
 };
 use super::locks::{Lock, LockValue, Writer};
 use crate::engine::{Engine, Space};
@@ -92,6 +92,16 @@ impl Group {
         table.is_busy_transaction(start_ts) || keys.iter().any(|key| table.is_busy(key))
     }
 
+    /// The same for a commit: one of the primary takes the staged locks along.
+    fn is_busy_commit(&self, request: &CommitRequest) -> bool {
+        if self.is_busy(request.start_ts, &request.keys) {
+            return true;
+        }
+        let table = self.core.locks();
+        request.keys.contains(&request.primary)
+            && table.keys_of(request.start_ts).iter().any(|key| table.is_busy(key))
+    }
+
     /// Marks a transaction as changing, and with it the keys that it has locked.
     fn mark(&self, start_ts: Timestamp) {
         self.core.locks_mut().mark_busy_transaction(start_ts);
@@ -99,7 +109,7 @@ impl Group {
 
     fn own_lock(&self, key: &[u8], start_ts: Timestamp) -> Option<Lock> {
         let table = self.core.locks();
-        table.get(key).filter(|lock| lock.info.start_ts == start_ts && !lock.pending).cloned()
+        table.get(key).filter(|lock| lock.info.start_ts == start_ts && lock.pending.is_none()).cloned()
     }
 }
 
@@ -128,7 +138,7 @@ pub(crate) fn locked_change(engine: &dyn Engine, lock: &Lock, group: &Group) -> 
 
 /// Commits locked keys at a timestamp that is named or drawn.
 fn commit_step(group: &mut Group, request: &CommitRequest) -> Step<KvResult<Timestamp>> {
-    if group.is_busy(request.start_ts, &request.keys) {
+    if group.is_busy_commit(request) {
         return Step::Busy;
     }
     Step::Done(commit_locked(group, request))
@@ -176,7 +186,7 @@ fn commit_locked(group: &mut Group, request: &CommitRequest) -> KvResult<Timesta
         (None, Some(decided)) => (decided, PieceKind::Named),
         (None, None) => {
             group.core.oracle.check_named(least)?;
-            (group.draw(least)?, PieceKind::Drawn)
+            (group.draw(least.max(start_ts.next()?))?, PieceKind::Drawn)
         }
     };
     finish_commit(group, start_ts, commit_ts, kind, locks)?;
@@ -188,8 +198,8 @@ fn add_staged(group: &Group, start_ts: Timestamp, locks: &mut Vec<Lock>) {
     let table = group.core.locks();
     let taken: std::collections::BTreeSet<Key> = locks.iter().map(|lock| lock.info.key.clone()).collect();
     for key in table.keys_of(start_ts) {
-        let staged =
-            table.get(&key).filter(|lock| !lock.pending && matches!(lock.value, LockValue::Staged { .. }));
+        let staged = |lock: &&Lock| lock.pending.is_none() && matches!(lock.value, LockValue::Staged { .. });
+        let staged = table.get(&key).filter(staged);
         locks.extend(staged.filter(|_| !taken.contains(&key)).cloned());
     }
 }
@@ -386,11 +396,13 @@ impl Inner {
     }
 
     pub(crate) async fn rollback(&self, start_ts: Timestamp, keys: &[Key]) -> KvResult<()> {
+        keys.iter().try_for_each(|key| check_key_length(key))?;
         let keys = keys.to_vec();
         self.submit(move |group| rollback_step(group, start_ts, &keys)).await?
     }
 
     pub(crate) async fn status(&self, request: &TxnStatusRequest) -> KvResult<TxnStatus> {
+        check_key_length(&request.primary)?;
         let request = request.clone();
         self.submit(move |group| status_step(group, &request)).await?
     }
@@ -416,10 +428,11 @@ impl Inner {
 
 /// As a commit, except that the first key is not taken for the primary.
 fn resolve_step(group: &mut Group, request: &CommitRequest) -> Step<KvResult<Timestamp>> {
-    if group.is_busy(request.start_ts, &request.keys) {
-        return Step::Busy;
-    }
     let primary = request.keys.iter().find_map(|key| group.own_lock(key, request.start_ts));
     let primary = primary.map_or_else(Key::new, |lock| lock.info.primary);
-    Step::Done(commit_locked(group, &CommitRequest { primary, ..request.clone() }))
+    let request = CommitRequest { primary, ..request.clone() };
+    if group.is_busy_commit(&request) {
+        return Step::Busy;
+    }
+    Step::Done(commit_locked(group, &request))
 }

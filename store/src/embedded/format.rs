@@ -20,6 +20,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use types::{Error, Result, Timestamp};
 
+use crate::engine::KEY_BYTES_MAX;
 use crate::traits::{Key, LockInfo, LockKind, Value, WriteKind};
 
 /// The version of this layout; a store of another version is refused.
@@ -358,6 +359,11 @@ pub(crate) fn split_index_key(bytes: &[u8]) -> Result<(Timestamp, PieceKind)> {
     commit_ts.map(Timestamp).zip(kind).ok_or_else(|| broken("index key", bytes))
 }
 
+/// What the key of a replaced version has beyond the escaped key.
+const HISTORY_KEY_MORE: usize = 10;
+/// How much of a long key a message shows.
+const SHOWN_BYTES: usize = 64;
+
 /// The key of a replaced version: versions of a key stand newest first, keys in their order.
 pub(crate) fn history_key(key: &[u8], commit_ts: Timestamp) -> Bytes {
     let mut bytes = BytesMut::with_capacity(key.len() + 14);
@@ -370,6 +376,25 @@ pub(crate) fn history_key(key: &[u8], commit_ts: Timestamp) -> Bytes {
     bytes.put_slice(&[0, 1]);
     bytes.put_u64(!commit_ts.0);
     bytes.freeze()
+}
+
+/// Refuses a key that the engine cannot take in any of the forms it is written in; of these the key of a
+/// replaced version is the longest.
+pub(crate) fn check_key_length(key: &[u8]) -> Result<()> {
+    let zeros = key.iter().filter(|byte| **byte == 0).count();
+    let longest = key.len() + zeros + HISTORY_KEY_MORE;
+    if key.is_empty() {
+        return Err(Error::invalid("a key is empty"));
+    }
+    if longest > KEY_BYTES_MAX {
+        let most = KEY_BYTES_MAX - HISTORY_KEY_MORE;
+        return Err(Error::invalid(format!(
+            "a key of {} bytes, {zeros} of them zero, is too long: a key may have {most} bytes, zero bytes count twice; it begins with {}",
+            key.len(),
+            show(&key[..key.len().min(SHOWN_BYTES)])
+        )));
+    }
+    Ok(())
 }
 
 /// Wraps bytes (a blob, a fact of the store) with their checksum.

@@ -29,13 +29,18 @@ pub(crate) enum LockValue {
     Stored,
 }
 
+/// Tells one prewrite request from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestId(u64);
+
 /// A lock on one key.
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
     pub info: LockInfo,
     pub value: LockValue,
-    /// Not yet checked for conflicts (or not yet durable); its prewrite has not been answered.
-    pub pending: bool,
+    /// The request that has entered it, as long as it is not checked for conflicts (or not durable) and
+    /// that request not answered.
+    pub pending: Option<RequestId>,
 }
 
 impl Lock {
@@ -68,6 +73,8 @@ pub(crate) struct LockTable {
     busy: HashMap<Key, Writer>,
     /// Transactions that the group under way changes.
     busy_transactions: HashSet<Timestamp>,
+    /// Counts prewrite requests.
+    requests: u64,
     /// No transaction may begin at or below it any more.
     pub barrier: Timestamp,
 }
@@ -79,6 +86,17 @@ impl LockTable {
 
     pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Lock> {
         self.locks.get_mut(key)
+    }
+
+    /// A name for a request, unlike all before.
+    pub(crate) fn next_request(&mut self) -> RequestId {
+        self.requests += 1;
+        RequestId(self.requests)
+    }
+
+    /// Whether a key has the pending lock that a request has entered.
+    pub(crate) fn is_pending(&self, key: &[u8], request: RequestId) -> bool {
+        self.locks.get(key).is_some_and(|lock| lock.pending == Some(request))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -181,5 +199,5 @@ impl LockTable {
 
 /// A lock as it is read back from the engine.
 pub(crate) fn stored(lock: &StoredLock) -> Lock {
-    Lock { info: lock.info.clone(), value: LockValue::Stored, pending: false }
+    Lock { info: lock.info.clone(), value: LockValue::Stored, pending: None }
 }

@@ -37,6 +37,8 @@ struct State {
     bound_ms: u64,
     /// What stays visible while commits are under way.
     floor: Option<u64>,
+    /// The bound stays where it is: the store closes.
+    stopped: bool,
 }
 
 /// The source of timestamps.
@@ -49,7 +51,7 @@ impl Oracle {
     /// Begins at a bound read from disk: every new timestamp is at or above it.
     pub(crate) fn new(clock: Arc<dyn Clock>, bound_ms: u64, newest_commit: Timestamp) -> Oracle {
         let start = Timestamp::from_parts(bound_ms, 0).0.saturating_sub(1).max(newest_commit.0);
-        Oracle { clock, state: Mutex::new(State { last: start, bound_ms, floor: None }) }
+        Oracle { clock, state: Mutex::new(State { last: start, bound_ms, floor: None, stopped: false }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -110,22 +112,34 @@ impl Oracle {
         clock_ms.max(Timestamp(state.last).physical_ms()) + margin_ms >= state.bound_ms
     }
 
-    /// A bound to write down: `window_ms` after now.
+    /// A bound to write down: `window_ms` after now, and never below the last, whatever the clock says:
+    /// timestamps up to that may have been given out.
     pub(crate) fn later_bound(&self, window_ms: u64, least: Timestamp) -> u64 {
         let state = self.state();
         let physical = self.clock.now_ms().max(Timestamp(state.last).physical_ms()).max(least.physical_ms());
-        physical.saturating_add(window_ms)
+        physical.saturating_add(window_ms).max(state.bound_ms)
     }
 
     /// A bound that is on disk now.
     pub(crate) fn raise_bound(&self, bound_ms: u64) {
         let mut state = self.state();
-        state.bound_ms = state.bound_ms.max(bound_ms);
+        if !state.stopped {
+            state.bound_ms = state.bound_ms.max(bound_ms);
+        }
     }
 
-    /// The bound of a clean end: just above what was given out.
-    pub(crate) fn closing_bound(&self) -> u64 {
-        Timestamp(self.state().last).physical_ms().saturating_add(1)
+    /// Ends at a bound just above what was given out, and returns it.
+    pub(crate) fn stop(&self) -> u64 {
+        let mut state = self.state();
+        if !state.stopped {
+            state.stopped = true;
+            state.bound_ms = Timestamp(state.last).physical_ms().saturating_add(1);
+        }
+        state.bound_ms
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state().stopped
     }
 
     pub(crate) fn bound_ms(&self) -> u64 {

@@ -7,8 +7,8 @@ use types::{Error, Result, Timestamp};
 use super::Inner;
 use super::committer::{Group, Step};
 use super::core::{Core, Decision};
-use super::format::{Record, RecordKind, StoredLock, Version, show};
-use super::locks::{Lock, LockValue};
+use super::format::{Record, RecordKind, StoredLock, Version, check_key_length, show};
+use super::locks::{Lock, LockTable, LockValue, RequestId};
 use crate::engine::{Engine, Space};
 use crate::traits::{
     Assertion, AssertionLevel, Key, KeyError, KvResult, LockInfo, LockKind, Mutation, MutationOp,
@@ -19,6 +19,8 @@ use crate::traits::{
 struct Pending {
     core: Arc<Core>,
     start_ts: Timestamp,
+    /// What tells these locks from those that another request of the transaction has entered since.
+    request: RequestId,
     keys: Vec<Key>,
 }
 
@@ -30,7 +32,7 @@ impl Drop for Pending {
         {
             let mut table = self.core.locks_mut();
             for key in &self.keys {
-                if table.get(key).is_some_and(|lock| lock.pending) {
+                if table.is_pending(key, self.request) {
                     table.remove(key, self.start_ts);
                 }
             }
@@ -43,7 +45,24 @@ impl Pending {
     /// Keeps a lock no longer: the transaction has no need of it.
     fn forget(&mut self, key: &Key) {
         self.keys.retain(|kept| kept != key);
-        self.core.locks_mut().remove(key, self.start_ts);
+        let mut table = self.core.locks_mut();
+        if table.is_pending(key, self.request) {
+            table.remove(key, self.start_ts);
+        }
+    }
+
+    /// Fails if somebody rolled one of the locks back meanwhile.
+    fn check_kept(&self, table: &LockTable) -> KvResult<()> {
+        match self.keys.iter().find(|key| !table.is_pending(key, self.request)) {
+            None => Ok(()),
+            Some(key) => Err(KeyError::WriteConflict {
+                key: key.clone(),
+                start_ts: self.start_ts,
+                conflict_start_ts: self.start_ts,
+                conflict_commit_ts: self.start_ts,
+                self_rolled_back: true,
+            }),
+        }
     }
 }
 
@@ -105,23 +124,26 @@ fn enter(core: &Arc<Core>, request: &PrewriteRequest) -> Result<Entered> {
         }
         entries.push(match table.get(&mutation.key) {
             Some(lock) if lock.info.start_ts != start_ts => Entry::Foreign(lock.info.clone()),
-            Some(lock) if lock.pending => return Ok(Entered::Busy),
+            Some(lock) if lock.pending.is_some() => return Ok(Entered::Busy),
             Some(_) => Entry::Own,
             None => Entry::Free,
         });
     }
     let with_primary = request.mutations.iter().any(|mutation| mutation.key == request.primary);
     let primary_staged = table.get(&request.primary).map(|lock| {
-        lock.info.start_ts == start_ts && !lock.pending && matches!(lock.value, LockValue::Staged { .. })
+        lock.info.start_ts == start_ts
+            && lock.pending.is_none()
+            && matches!(lock.value, LockValue::Staged { .. })
     });
     // Staged locks must not outlive, nor be outlived by, what decides them.
     let staged = request.staged && primary_staged.unwrap_or(with_primary);
-    let mut pending = Pending { core: Arc::clone(core), start_ts, keys: Vec::new() };
+    let request_id = table.next_request();
+    let mut pending = Pending { core: Arc::clone(core), start_ts, request: request_id, keys: Vec::new() };
     if !entries.iter().any(|entry| matches!(entry, Entry::Foreign(_))) {
         for (mutation, entry) in request.mutations.iter().zip(&entries) {
             let (Entry::Free, Some(kind)) = (entry, lock_kind(mutation.op)) else { continue };
             let value = LockValue::Staged { value: mutation.value.clone(), replaces: None };
-            table.insert(Lock { info: info(request, mutation, kind), value, pending: true });
+            table.insert(Lock { info: info(request, mutation, kind), value, pending: Some(request_id) });
             pending.keys.push(mutation.key.clone());
         }
     }
@@ -190,14 +212,16 @@ fn is_rolled_back(records: &[Record], start_ts: Timestamp) -> bool {
 
 /// Refuses requests that no client may send.
 fn check_request(core: &Core, request: &PrewriteRequest) -> Result<()> {
-    check_distinct(&request.mutations)?;
+    check_mutations(&request.mutations)?;
+    check_key_length(&request.primary)?;
     core.oracle.check_named(request.start_ts)?;
     core.oracle.check_named(request.min_commit_ts)
 }
 
-/// Refuses a key that appears twice.
-pub(crate) fn check_distinct(mutations: &[Mutation]) -> Result<()> {
+/// Refuses a key that cannot be stored, or that appears twice.
+pub(crate) fn check_mutations(mutations: &[Mutation]) -> Result<()> {
     let mut keys: Vec<&Key> = mutations.iter().map(|mutation| &mutation.key).collect();
+    keys.iter().try_for_each(|key| check_key_length(key))?;
     keys.sort_unstable();
     match keys.windows(2).find(|pair| pair[0] == pair[1]) {
         None => Ok(()),
@@ -258,7 +282,7 @@ fn store_pending(
     request: &PrewriteRequest,
     mutations: &std::collections::HashMap<Key, Mutation>,
 ) -> KvResult<()> {
-    check_kept(&group.core, &pending)?;
+    pending.check_kept(&group.core.locks())?;
     for key in &pending.keys {
         let Some(mutation) = mutations.get(key) else { continue };
         let Some(kind) = lock_kind(mutation.op) else { continue };
@@ -267,12 +291,11 @@ fn store_pending(
     }
     group.core.locks_mut().mark_busy_transaction(request.start_ts);
     group.must_sync();
-    let start_ts = request.start_ts;
     group.then(move |core| {
         let mut table = core.locks_mut();
         for key in std::mem::take(&mut pending.keys) {
-            if let Some(lock) = table.get_mut(&key).filter(|lock| lock.info.start_ts == start_ts) {
-                lock.pending = false;
+            if let Some(lock) = table.get_mut(&key).filter(|lock| lock.pending == Some(pending.request)) {
+                lock.pending = None;
                 lock.value = LockValue::Stored;
             }
         }
@@ -309,40 +332,17 @@ fn check_all(
     if locked.is_empty() { Ok((pending, replaces)) } else { Err(locked) }
 }
 
-/// Fails if somebody rolled a pending lock back meanwhile.
-fn check_kept(core: &Core, pending: &Pending) -> KvResult<()> {
-    let table = core.locks();
-    let kept = |key: &&Key| table.get(key).is_some_and(|lock| lock.info.start_ts == pending.start_ts);
-    match pending.keys.iter().find(|key| !kept(key)) {
-        None => Ok(()),
-        Some(key) => Err(KeyError::WriteConflict {
-            key: key.clone(),
-            start_ts: pending.start_ts,
-            conflict_start_ts: pending.start_ts,
-            conflict_commit_ts: pending.start_ts,
-            self_rolled_back: true,
-        }),
-    }
-}
-
 /// Keeps checked locks in memory.
 fn keep(core: &Core, mut pending: Pending, replaces: Vec<Option<bytes::Bytes>>) -> KvResult<()> {
     let mut table = core.locks_mut();
-    let start_ts = pending.start_ts;
-    let kept = |key: &&Key| table.get(key).is_some_and(|lock| lock.info.start_ts == start_ts);
-    if let Some(key) = pending.keys.iter().find(|key| !kept(key)).cloned() {
+    if let Err(error) = pending.check_kept(&table) {
+        // The locks that are still there are taken back, which needs the table.
         drop(table);
-        return Err(KeyError::WriteConflict {
-            key,
-            start_ts,
-            conflict_start_ts: start_ts,
-            conflict_commit_ts: start_ts,
-            self_rolled_back: true,
-        });
+        return Err(error);
     }
     for (key, bytes) in std::mem::take(&mut pending.keys).into_iter().zip(replaces) {
         if let Some(lock) = table.get_mut(&key) {
-            lock.pending = false;
+            lock.pending = None;
             if let LockValue::Staged { replaces, .. } = &mut lock.value {
                 *replaces = bytes;
             }

@@ -218,7 +218,8 @@ impl Inner {
 
     pub(crate) fn mvcc(&self, key: &[u8]) -> KvResult<MvccInfo> {
         let engine = self.core.engine()?;
-        let lock = self.core.locks().get(key).filter(|lock| !lock.pending).map(|lock| lock.info.clone());
+        let lock =
+            self.core.locks().get(key).filter(|lock| lock.pending.is_none()).map(|lock| lock.info.clone());
         let version_write = |version: Version| MvccWrite {
             kind: if version.value.is_some() { WriteKind::Put } else { WriteKind::Delete },
             start_ts: version.start_ts,

@@ -10,7 +10,7 @@ use types::{Error, Result, Timestamp};
 use super::committer::Step;
 use super::format::{open_bytes, seal_bytes};
 use super::{EmbeddedStore, Inner};
-use crate::engine::Space;
+use crate::engine::{Space, can_be_key};
 use crate::traits::{
     ChangePage, CommitRequest, FeedStream, Key, KeyError, KeyRange, KvPair, KvResult, LockInfo, Mutation,
     MvccInfo, PrewriteRequest, ReadContext, ScanRequest, Store, TxnStatus, TxnStatusRequest, Value,
@@ -154,6 +154,9 @@ impl Inner {
         // Sealed here, so that the committer only copies.
         let mut blobs: Vec<(Key, Bytes)> =
             blobs.into_iter().map(|(key, value)| (key.clone(), seal_bytes(&key, &value))).collect();
+        if let Some((key, _)) = blobs.iter().find(|(key, _)| !can_be_key(key)) {
+            return Err(Error::invalid(format!("no value can have a key of {} bytes", key.len())));
+        }
         self.submit(move |group| {
             for (key, bytes) in blobs.drain(..) {
                 group.batch.put(Space::Blobs, key, bytes);
@@ -164,6 +167,7 @@ impl Inner {
     }
 
     async fn delete_blobs(&self, mut keys: Vec<Key>) -> Result<()> {
+        keys.retain(|key| can_be_key(key));
         self.submit(move |group| {
             for key in keys.drain(..) {
                 group.batch.delete(Space::Blobs, key);
@@ -186,9 +190,10 @@ impl Inner {
     }
 
     async fn close(self: &Arc<Self>) -> Result<()> {
-        // The exact bound, so that a clean restart does not run ahead of the clock.
+        // The exact bound, so that a clean restart does not run ahead of the clock; nothing is given out
+        // above it from here on.
         let closing = self.submit(|group| {
-            let bound_ms = group.core.oracle.closing_bound();
+            let bound_ms = group.core.oracle.stop();
             group.put_bound(bound_ms);
             group.then(|core| core.shut(Error::closed("the store is closed")));
             Step::Done(())

@@ -6,10 +6,11 @@ use types::{Error, Timestamp};
 
 use super::Inner;
 use super::committer::{Group, Step};
+use super::core::Decision;
 use super::decide::Committing;
 use super::format::{PieceKind, Record, RecordKind};
 use super::locks::Writer;
-use super::prewrite::{Verdict, check_distinct, check_key, written_value};
+use super::prewrite::{Verdict, check_key, check_mutations, written_value};
 use crate::resolve::{Backoff, settle_for_writer};
 use crate::traits::{AssertionLevel, KeyError, KvResult, LockInfo, Mutation, MutationOp};
 
@@ -75,14 +76,39 @@ fn settle(group: &Group, start_ts: Timestamp, mutations: &[Mutation], written: O
 fn whole_step(group: &mut Group, start_ts: Timestamp, mutations: &[Mutation]) -> Step<KvResult<Attempt>> {
     match reserve(group, start_ts, mutations) {
         Reserved::Busy => return Step::Busy,
-        Reserved::Conflict(error) => return Step::Done(Err(error)),
-        Reserved::Locked(info) => return Step::Done(Ok(Attempt::Locked(info))),
+        Reserved::Conflict(error) => return Step::Done(refused(group, start_ts, mutations, Err(error))),
+        Reserved::Locked(info) => {
+            return Step::Done(refused(group, start_ts, mutations, Ok(Attempt::Locked(info))));
+        }
         Reserved::Yes => {}
     }
     let outcome = commit_whole(group, start_ts, mutations);
     let written = outcome.as_ref().ok().copied().and_then(|outcome| outcome.written);
     settle(group, start_ts, mutations, written);
-    Step::Done(outcome.map(|outcome| Attempt::Committed(outcome.commit_ts)))
+    Step::Done(match outcome {
+        Ok(outcome) => Ok(Attempt::Committed(outcome.commit_ts)),
+        Err(error) => refused(group, start_ts, mutations, Err(error)),
+    })
+}
+
+/// What keeps a transaction from committing, unless it is the same call once more: others may have gone on
+/// since its first answer was lost, and any key that it wrote tells that it has committed.
+fn refused(
+    group: &Group,
+    start_ts: Timestamp,
+    mutations: &[Mutation],
+    refusal: KvResult<Attempt>,
+) -> KvResult<Attempt> {
+    if matches!(refusal, Err(KeyError::Store(_))) {
+        return refusal;
+    }
+    for mutation in mutations.iter().filter(|mutation| written_value(mutation).is_some()) {
+        let decision = group.core.decision(group.engine.as_ref(), &mutation.key, start_ts)?;
+        if let Some(Decision::Committed(commit_ts)) = decision {
+            return Ok(Attempt::Committed(commit_ts));
+        }
+    }
+    refusal
 }
 
 /// A commit, and whether this call has put it into the group.
@@ -116,7 +142,7 @@ fn commit_whole(group: &mut Group, start_ts: Timestamp, mutations: &[Mutation]) 
             guarded.push(mutation.key.clone());
         }
     }
-    let commit_ts = group.draw(Timestamp::ZERO)?;
+    let commit_ts = group.draw(start_ts.next()?)?;
     if changes.is_empty() && guarded.is_empty() {
         return Ok(Outcome { commit_ts, written: None });
     }
@@ -135,7 +161,7 @@ impl Inner {
         start_ts: Timestamp,
         mutations: Vec<Mutation>,
     ) -> KvResult<Timestamp> {
-        check_distinct(&mutations)?;
+        check_mutations(&mutations)?;
         self.core.oracle.check_named(start_ts)?;
         let mut mutations = mutations;
         mutations.sort_by(|left, right| left.key.cmp(&right.key));

@@ -13,7 +13,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, Pers
 use types::{Error, Result};
 
 use super::memory::is_empty;
-use super::{Batch, Durability, Engine, Entries, KeyBounds, Keys, Space, Write};
+use super::{Batch, Durability, Engine, Entries, KEY_BYTES_MAX, KeyBounds, Keys, Space, Write, can_be_key};
 
 /// Sizes of the engine on disk.
 #[derive(Clone, Debug)]
@@ -104,8 +104,29 @@ fn engine_error(error: &fjall::Error) -> Error {
     }
 }
 
+/// The same bounds without keys that fjall refuses. No key is longer than what is left of a long bound, so
+/// those above the bound are those above its beginning.
+fn possible((start, end): KeyBounds) -> KeyBounds {
+    let beginning = |key: &Bytes| key.slice(..KEY_BYTES_MAX);
+    let start = match &start {
+        Bound::Included(key) | Bound::Excluded(key) if key.is_empty() => Bound::Unbounded,
+        Bound::Included(key) | Bound::Excluded(key) if key.len() > KEY_BYTES_MAX => {
+            Bound::Excluded(beginning(key))
+        }
+        _ => start,
+    };
+    let end = match &end {
+        Bound::Included(key) | Bound::Excluded(key) if key.len() > KEY_BYTES_MAX => {
+            Bound::Included(beginning(key))
+        }
+        _ => end,
+    };
+    (start, end)
+}
+
 impl Engine for DiskEngine {
     fn commit(&self, batch: Batch, durability: Durability) -> Result<()> {
+        batch.check_keys()?;
         let mut writes = fjall::OwnedWriteBatch::with_capacity(self.database.clone(), batch.writes.len());
         for write in &batch.writes {
             match write {
@@ -123,16 +144,19 @@ impl Engine for DiskEngine {
     }
 
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        if !can_be_key(key) {
+            return Ok(None);
+        }
         let value = self.space(space).get(key).map_err(|error| engine_error(&error))?;
         Ok(value.map(|value| Bytes::copy_from_slice(&value)))
     }
 
     fn range(&self, space: Space, bounds: KeyBounds, reverse: bool) -> Entries<'_> {
+        let bounds = possible(bounds);
         if is_empty(&bounds) {
             return Box::new(std::iter::empty());
         }
-        let (start, end): (Bound<Bytes>, Bound<Bytes>) = bounds;
-        let iterator = self.space(space).range::<Bytes, _>((start, end));
+        let iterator = self.space(space).range::<Bytes, _>(bounds);
         let entry = |guard: fjall::Guard| {
             let (key, value) = guard.into_inner().map_err(|error| engine_error(&error))?;
             Ok((Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&value)))
@@ -141,6 +165,7 @@ impl Engine for DiskEngine {
     }
 
     fn keys(&self, space: Space, bounds: KeyBounds) -> Keys<'_> {
+        let bounds = possible(bounds);
         if is_empty(&bounds) {
             return Box::new(std::iter::empty());
         }

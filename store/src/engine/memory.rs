@@ -42,6 +42,7 @@ impl MemoryEngine {
 
 impl Engine for MemoryEngine {
     fn commit(&self, batch: Batch, _durability: Durability) -> Result<()> {
+        batch.check_keys()?;
         for write in batch.writes {
             match write {
                 Write::Put { space, key, value } => {

@@ -2,72 +2,20 @@
 //!
 //! The engine is told to stop the committer at its read of a key; meanwhile a prewrite of the key comes in.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+#![allow(clippy::disallowed_methods, reason = "each test awaits every task that it spawns")]
+
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use store::engine::{Batch, Durability, Engine, Entries, KeyBounds, MemoryEngine, Space};
+use futures::executor::block_on;
+use futures::poll;
 use store::{
     AssertionLevel, CommitRequest, EmbeddedStore, Key, KeyError, KvResult, Mutation, Options,
-    PrewriteRequest, Store, TxnStatus, TxnStatusRequest,
+    PrewriteRequest, Store, TxnStatus, TxnStatusRequest, WriteKind,
 };
-use types::{Result, Timestamp};
+use types::Timestamp;
 
-const KEY: &[u8] = b"account";
-
-/// Where the committer stands still once.
-struct Stop {
-    reached: Sender<()>,
-    go: Receiver<()>,
-}
-
-/// An engine in memory that stops the committer at its next read of [`KEY`].
-#[derive(Default)]
-struct Stopping {
-    inner: MemoryEngine,
-    stop: Mutex<Option<Stop>>,
-}
-
-impl Stopping {
-    /// Arms the stop; the receiver hears when the committer stands, the sender lets it go.
-    fn arm(&self) -> (Receiver<()>, Sender<()>) {
-        let ((reached, stands), (sender, go)) = (channel(), channel());
-        *self.stop.lock().unwrap() = Some(Stop { reached, go });
-        (stands, sender)
-    }
-}
-
-impl Engine for Stopping {
-    fn commit(&self, batch: Batch, durability: Durability) -> Result<()> {
-        self.inner.commit(batch, durability)
-    }
-
-    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
-        let value = self.inner.get(space, key);
-        let committer = std::thread::current().name() == Some("store-committer");
-        if space == Space::Main && key == KEY && committer {
-            let stop = self.stop.lock().unwrap().take();
-            if let Some(stop) = stop {
-                stop.reached.send(()).unwrap();
-                stop.go.recv().unwrap();
-            }
-        }
-        value
-    }
-
-    fn range(&self, space: Space, bounds: KeyBounds, reverse: bool) -> Entries<'_> {
-        self.inner.range(space, bounds, reverse)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.inner.sync()
-    }
-
-    fn space_bytes(&self) -> Result<u64> {
-        self.inner.space_bytes()
-    }
-}
+use crate::stopping::{self, COMMITTER, KEY, Stopping};
 
 fn prewrite(start_ts: Timestamp, staged: bool) -> PrewriteRequest {
     PrewriteRequest {
@@ -95,15 +43,15 @@ async fn meet<T: Send + 'static>(
     start_ts: Timestamp,
     staged: bool,
     first: impl Future<Output = T> + Send + 'static,
-) -> (T, std::result::Result<(), Vec<KeyError>>) {
-    let (stands, go) = engine.arm();
+) -> (T, Result<(), Vec<KeyError>>) {
+    let stopped = engine.stop_read(COMMITTER);
     let first = tokio::spawn(first);
-    tokio::task::spawn_blocking(move || stands.recv().unwrap()).await.unwrap();
+    tokio::task::block_in_place(|| stopped.wait());
     let late = Arc::clone(store);
     let mut late = tokio::spawn(async move { late.prewrite(prewrite(start_ts, staged)).await });
     // Long enough for a prewrite that nothing holds; one that waits goes on when the committer does.
     let early = tokio::time::timeout(Duration::from_millis(100), &mut late).await;
-    go.send(()).unwrap();
+    stopped.go();
     let first = first.await.unwrap();
     let late = match early {
         Ok(answer) => answer.unwrap(),
@@ -113,9 +61,7 @@ async fn meet<T: Send + 'static>(
 }
 
 fn open() -> (Arc<EmbeddedStore>, Arc<Stopping>) {
-    let engine = Arc::new(Stopping::default());
-    let over: Arc<dyn Engine> = engine.clone();
-    (EmbeddedStore::over(over, Options::default()).unwrap(), engine)
+    stopping::open(Options::default())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,4 +120,120 @@ async fn a_status_that_rolls_back_is_final_for_a_prewrite_that_comes_meanwhile()
         let committed = commit(&store, start_ts).await;
         assert!(matches!(committed, Err(KeyError::TxnLockNotFound(_))), "staged {staged}: {committed:?}");
     }
+}
+
+/// Two prewrites of one transaction with its rollback in between: the first one's lock is gone, and the
+/// second one's pending lock is not the first one's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_keeps_its_own_pending_locks_only() {
+    for staged in [false, true] {
+        let (store, engine) = open();
+        let start_ts = store.timestamp().await.unwrap();
+        let run = |name: &str| {
+            let (stopped, store) = (engine.stop_read(name), Arc::clone(&store));
+            let prewrites = move || block_on(store.prewrite(prewrite(start_ts, staged)));
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(prewrites).unwrap();
+            stopped.wait();
+            (stopped, thread)
+        };
+        let (first_stopped, first) = run("first prewrite");
+        store.batch_rollback(start_ts, &[Key::from_static(KEY)]).await.unwrap();
+        let (second_stopped, second) = run("second prewrite");
+        first_stopped.go();
+        let first = first.join().unwrap();
+        assert!(
+            matches!(
+                first.as_ref().map_err(Vec::as_slice),
+                Err([KeyError::WriteConflict { self_rolled_back: true, .. }])
+            ),
+            "staged {staged}: {first:?}"
+        );
+        let locks = store.scan_lock(&store::KeyRange::all(), Timestamp::MAX, 0).await.unwrap();
+        assert_eq!(locks.len(), 1, "the second one's lock was not taken back by the first");
+        second_stopped.go();
+        let second = second.join().unwrap();
+        assert!(second.is_err(), "staged {staged}: {second:?}");
+        let committed = commit(&store, start_ts).await;
+        assert!(matches!(committed, Err(KeyError::TxnLockNotFound(_))), "staged {staged}: {committed:?}");
+    }
+}
+
+/// A commit of the primary takes staged locks along; one of their keys is being written by the group.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_with_staged_locks_waits_for_whoever_writes_their_keys() {
+    for resolved in [false, true] {
+        let (store, engine) = open();
+        let (primary, guarded) = (Key::from("primary"), Key::from("guarded"));
+        let other_ts = store.timestamp().await.unwrap();
+        let start_ts = store.timestamp().await.unwrap();
+        let mutations = vec![Mutation::put(primary.clone(), "decides"), Mutation::lock(guarded.clone())];
+        let request = PrewriteRequest { mutations, primary: primary.clone(), ..prewrite(start_ts, true) };
+        store.prewrite(request).await.unwrap();
+        // The next two calls get into one drain, because the committer stands meanwhile.
+        let stopped = engine.stop_read(COMMITTER);
+        let whole_ts = store.timestamp().await.unwrap();
+        let mut first = store.commit_transaction(whole_ts, vec![Mutation::put(KEY, "first")]);
+        assert!(poll!(&mut first).is_pending());
+        tokio::task::block_in_place(|| stopped.wait());
+        let others = [guarded.clone()];
+        let mut undo = store.batch_rollback(other_ts, &others);
+        assert!(poll!(&mut undo).is_pending());
+        let keys = vec![primary.clone()];
+        let named = resolved.then(|| whole_ts.next().unwrap().next().unwrap());
+        let request =
+            CommitRequest { start_ts, keys: keys.clone(), primary: primary.clone(), commit_ts: named };
+        let commit = async {
+            match named {
+                None => store.commit(request).await.map(|_| ()),
+                Some(commit_ts) => store.resolve_lock(start_ts, Some(commit_ts), &keys).await,
+            }
+        };
+        let mut commit = std::pin::pin!(commit);
+        assert!(poll!(&mut commit).is_pending());
+        stopped.go();
+        let (first, undo, commit) = futures::join!(first, undo, commit);
+        assert!(first.is_ok() && undo.is_ok() && commit.is_ok(), "{first:?} {undo:?} {commit:?}");
+        let writes = store.mvcc_get(&guarded).await.unwrap().writes;
+        let kinds: Vec<(WriteKind, Timestamp)> =
+            writes.iter().map(|write| (write.kind, write.start_ts)).collect();
+        assert_eq!(kinds, [(WriteKind::Lock, start_ts), (WriteKind::Rollback, other_ts)]);
+    }
+}
+
+/// Of a drain whose first group fails nothing more is written, and nobody is left without an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_committer_stops_after_a_failed_group() {
+    let (store, engine) = open();
+    let stopped = engine.stop_read(COMMITTER);
+    let whole_ts = store.timestamp().await.unwrap();
+    let mut first = store.commit_transaction(whole_ts, vec![Mutation::put(KEY, "first")]);
+    assert!(poll!(&mut first).is_pending());
+    tokio::task::block_in_place(|| stopped.wait());
+    let start_ts = whole_ts.next().unwrap();
+    // One that is too large to share its group, so that it fails alone; then one apart, and one that
+    // meets its keys.
+    let large = vec![7; 40 << 20];
+    let mut large = store.commit_transaction(start_ts, vec![Mutation::put("large", large)]);
+    assert!(poll!(&mut large).is_pending());
+    let mut apart = store.put_blobs(vec![(Key::from("apart"), Key::from("value"))]);
+    assert!(poll!(&mut apart).is_pending());
+    let keys = [Key::from("large")];
+    let mut meets = store.batch_rollback(whole_ts, &keys);
+    assert!(poll!(&mut meets).is_pending());
+    let group = engine.stop_commit();
+    stopped.go();
+    tokio::task::block_in_place(|| group.wait());
+    let before = engine.commits();
+    let next = engine.stop_commit();
+    group.go();
+    tokio::task::block_in_place(|| next.wait());
+    engine.fail_once();
+    next.go();
+    let (first, large, meets, apart) = futures::join!(first, large, meets, apart);
+    assert!(first.is_ok(), "{first:?}");
+    let closed = |error: types::Error| assert_eq!(error.kind(), types::ErrorKind::Closed, "{error}");
+    closed(large.err().unwrap().into());
+    closed(meets.err().unwrap().into());
+    closed(apart.err().unwrap());
+    assert_eq!(engine.commits(), before + 1, "only the failed one was tried");
 }
