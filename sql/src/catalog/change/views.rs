@@ -1,0 +1,273 @@
+//! Views: created, rebuilt, published, faulted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidb::TableInfo;
+use types::{Error, JobId, Result, TableId, Timestamp};
+
+use super::drops::{drop_one, needed};
+use super::tables::is_handle;
+use super::{CatalogChange, check_name, noted, put, signed};
+use crate::ViewPlan;
+use crate::catalog::{Catalog, TableDefinition, ViewDefinition, ViewSettings, ViewState};
+
+/// What CREATE MATERIALIZED VIEW knows beside the plan.
+#[derive(Clone, Debug)]
+pub struct NewView {
+    /// The database.
+    pub database: String,
+    /// The name.
+    pub name: String,
+    /// OR REPLACE.
+    pub or_replace: bool,
+    /// IF NOT EXISTS.
+    pub if_not_exists: bool,
+    /// The column list of CREATE.
+    pub columns: Vec<String>,
+    /// CLUSTER BY.
+    pub cluster_by: Vec<String>,
+    /// WITH options.
+    pub options: BTreeMap<String, String>,
+    /// The settings of CREATE.
+    pub settings: ViewSettings,
+    /// The continuous job.
+    pub job: JobId,
+    /// When.
+    pub created_ts: Timestamp,
+}
+
+impl Catalog {
+    /// CREATE MATERIALIZED VIEW: the definition in state Filling, with ids for the view (and for the fill
+    /// that builds it). If OR REPLACE finds a view, the new one is kept beside it until adoption.
+    ///
+    /// # Errors
+    /// MySQL 1050 if the name is taken, 3730 if other views depend on the view to replace, 1105 if a view
+    /// that the query names is being replaced by another query.
+    pub fn create_view(&self, new: NewView, plan: &ViewPlan) -> Result<CatalogChange> {
+        self.check_database(&new.database)?;
+        check_name(&new.name)?;
+        let mut replaces = None;
+        if let Some(existing) = self.find(&new.database, &new.name) {
+            let text = format!("table '{}' already exists", new.name);
+            if new.if_not_exists {
+                return Ok(noted(text));
+            }
+            if !new.or_replace || existing.view.is_none() {
+                return Err(Error::mysql(1050, text));
+            }
+            if let Some(view) = self.dependents(existing.id()).first() {
+                return Err(needed(existing, view));
+            }
+            if plan.depends_on.contains(&existing.id()) {
+                return Err(Error::mysql(1462, format!("view '{}' would contain itself", new.name)));
+            }
+            self.check_not_replaced(existing)?;
+            replaces = Some(existing.id());
+        }
+        for source in &plan.depends_on {
+            self.check_source_stays(*source)?;
+        }
+        self.begin_view(new, plan, replaces)
+    }
+
+    /// ALTER MATERIALIZED VIEW ... RESUME: a copy of the view's definition under a new id, in state
+    /// Filling, that replaces the old one at adoption.
+    ///
+    /// # Errors
+    /// If the view is not faulted, or is being rebuilt already.
+    pub fn resume_view(&self, id: TableId, plan: &ViewPlan, now: Timestamp) -> Result<CatalogChange> {
+        let old = self.tables.get(&id).ok_or_else(|| Error::invalid(format!("no view has the id {id}")))?;
+        let Some(view) = &old.view else {
+            return Err(Error::mysql(1347, format!("'{}' is not a materialized view", old.full_name())));
+        };
+        if !matches!(view.state, ViewState::Faulted { .. }) {
+            return Err(Error::invalid(format!("view '{}' is not faulted", old.full_name())));
+        }
+        self.check_not_replaced(old)?;
+        let new = NewView {
+            database: old.database.clone(),
+            name: old.info.name.clone(),
+            or_replace: true,
+            if_not_exists: false,
+            columns: view.columns.clone(),
+            cluster_by: view.cluster_by.clone(),
+            options: view.options.clone(),
+            settings: view.settings.clone(),
+            job: view.job,
+            created_ts: now,
+        };
+        self.begin_view(new, plan, Some(id))
+    }
+
+    /// Adoption: a filled view becomes Ready, and the one it replaces goes; views that depend on the
+    /// replaced one (RESUME) depend on the new one from then on. Part of the adopting epoch's transaction.
+    ///
+    /// # Errors
+    /// If there is no such view.
+    pub fn publish_view(&self, id: TableId) -> Result<CatalogChange> {
+        let mut change = CatalogChange::default();
+        let mut replaced = None;
+        self.edit_view(&mut change, id, |view| {
+            view.state = ViewState::Ready;
+            view.fill_job = None;
+            replaced = view.replaces.take();
+        })?;
+        if let Some(old) = replaced.and_then(|old| self.tables.get(&old)) {
+            for dependent in self.dependents(old.id()) {
+                self.edit_view(&mut change, dependent.id(), |view| {
+                    for named in &mut view.depends_on {
+                        if *named == old.id() {
+                            *named = id;
+                        }
+                    }
+                })?;
+            }
+            drop_one(&mut change, old);
+        }
+        self.finish(&mut change, 0);
+        Ok(change)
+    }
+
+    /// A change of a view's state (a fault).
+    ///
+    /// # Errors
+    /// If there is no such view.
+    pub fn set_view_state(&self, id: TableId, state: ViewState) -> Result<CatalogChange> {
+        let mut change = CatalogChange::default();
+        self.edit_view(&mut change, id, |view| view.state = state)?;
+        self.finish(&mut change, 0);
+        Ok(change)
+    }
+
+    /// Writes the definition of a view that a fill is to build.
+    fn begin_view(&self, new: NewView, plan: &ViewPlan, replaces: Option<TableId>) -> Result<CatalogChange> {
+        let database = self.database_name(&new.database);
+        let definition = view_definition(database, new, plan, self.next_id(), replaces)?;
+        let mut change = CatalogChange::default();
+        put(&mut change, &definition)?;
+        change.created = Some(Arc::new(definition));
+        self.finish(&mut change, 2);
+        Ok(change)
+    }
+
+    fn check_not_replaced(&self, existing: &TableDefinition) -> Result<()> {
+        let id = existing.id();
+        if existing.view.as_ref().is_some_and(|view| view.state == ViewState::Filling) {
+            let text = format!("view '{}' is still being filled", existing.full_name());
+            return Err(Error::mysql(1105, text));
+        }
+        if self.views().any(|(_, _, view)| view.replaces == Some(id)) {
+            let text = format!("view '{}' is being replaced already", existing.full_name());
+            return Err(Error::mysql(1105, text));
+        }
+        Ok(())
+    }
+
+    /// Refuses a source that another query is about to replace: adoption binds the views over it to the new
+    /// view, which would not be what their dataflows were built from. A rebuild keeps the query.
+    fn check_source_stays(&self, source: TableId) -> Result<()> {
+        let Some(known) = self.tables.get(&source) else { return Ok(()) };
+        let Some(old) = &known.view else { return Ok(()) };
+        let replaced = self.views().any(|(_, _, new)| {
+            new.replaces == Some(source)
+                && (&new.query, &new.columns, &new.settings) != (&old.query, &old.columns, &old.settings)
+        });
+        if replaced {
+            let text = format!(
+                "view '{}' is being replaced by another query: wait until it is ready",
+                known.full_name()
+            );
+            return Err(Error::mysql(1105, text));
+        }
+        Ok(())
+    }
+
+    fn edit_view(
+        &self,
+        change: &mut CatalogChange,
+        id: TableId,
+        edit: impl FnOnce(&mut ViewDefinition),
+    ) -> Result<()> {
+        let known = self.tables.get(&id).filter(|definition| definition.view.is_some());
+        let known = known.ok_or_else(|| Error::invalid(format!("no view has the id {id}")))?;
+        let mut definition = TableDefinition::clone(known);
+        if let Some(view) = &mut definition.view {
+            edit(view);
+            change.jobs.insert(view.job);
+        }
+        put(change, &definition)
+    }
+}
+
+/// The definition of a new view in state Filling, under an id and with the next one for its fill.
+fn view_definition(
+    database: String,
+    new: NewView,
+    plan: &ViewPlan,
+    id: u64,
+    replaces: Option<TableId>,
+) -> Result<TableDefinition> {
+    let primary_key = primary_key(&new, plan)?;
+    let info = TableInfo {
+        id: signed(id)?,
+        name: new.name,
+        pk_is_handle: is_handle(&plan.columns, &primary_key),
+        columns: plan.columns.clone(),
+        primary_key,
+        indexes: Vec::new(),
+        comment: String::new(),
+    };
+    let view = ViewDefinition {
+        query: plan.query.clone(),
+        columns: new.columns,
+        settings: new.settings,
+        options: new.options,
+        cluster_by: new.cluster_by,
+        job: new.job,
+        state: ViewState::Filling,
+        fill_job: Some(JobId(id + 1)),
+        replaces,
+        base_tables: plan.base_tables.clone(),
+        depends_on: plan.depends_on.clone(),
+        fingerprint: plan.fingerprint.clone(),
+        created_ts: new.created_ts,
+    };
+    Ok(TableDefinition { database, info, view: Some(view) })
+}
+
+/// CLUSTER BY columns, then the stream key; none if the rows have no such key.
+fn primary_key(new: &NewView, plan: &ViewPlan) -> Result<Vec<usize>> {
+    let mut primary_key = Vec::new();
+    for name in &new.cluster_by {
+        let position = plan.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name));
+        let position = position.ok_or_else(|| {
+            Error::mysql(1072, format!("CLUSTER BY column '{name}' doesn't exist in the view"))
+        })?;
+        let column = &plan.columns[position];
+        if !column.not_null {
+            return Err(Error::mysql(1171, format!("CLUSTER BY column '{name}' may be NULL")));
+        }
+        if !column.column_type.allowed_in_key() {
+            return Err(Error::mysql(1170, format!("CLUSTER BY column '{name}' is not allowed in a key")));
+        }
+        if !primary_key.contains(&position) {
+            primary_key.push(position);
+        }
+    }
+    let Some(stream_key) = &plan.key else {
+        let Some(name) = new.cluster_by.first() else { return Ok(Vec::new()) };
+        let text = format!(
+            "CLUSTER BY column '{name}': no columns that are selected, never NULL and allowed in a key \
+             identify the view's rows; select such columns (the keys of its tables, or what it groups by), \
+             or leave out CLUSTER BY"
+        );
+        return Err(Error::mysql(1235, text));
+    };
+    for position in stream_key {
+        if !primary_key.contains(position) {
+            primary_key.push(*position);
+        }
+    }
+    Ok(primary_key)
+}
