@@ -13,10 +13,8 @@ mod row_ids;
 mod target;
 mod update;
 
-use std::collections::BTreeSet;
-
 use sqlparser::ast::Statement;
-use types::{Error, Result, TableId, Timestamp};
+use types::{Error, Result, Timestamp};
 
 use crate::{Engine, ReadSettings, Transaction};
 
@@ -57,21 +55,6 @@ impl Engine {
         };
         transaction.add(writes);
         Ok(result)
-    }
-
-    /// Checks that every table that a transaction has written is still there.
-    pub(crate) async fn check_tables(&self, transaction: &Transaction) -> Result<()> {
-        let written: BTreeSet<i64> =
-            transaction.writes().keys().filter_map(|key| tidb::table_of_key(key)).collect();
-        let catalog = self.catalog(self.store().read_timestamp().await?).await?;
-        for table in written {
-            let known = u64::try_from(table).is_ok_and(|id| catalog.tables.contains_key(&TableId(id)));
-            if !known {
-                let text = "Information schema is changed during the execution of the statement";
-                return Err(Error::conflict(text).with_mysql_code(8028));
-            }
-        }
-        Ok(())
     }
 }
 

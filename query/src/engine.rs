@@ -1,20 +1,23 @@
 //! The engine: what a session calls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use operators::RunSource;
 use sql::catalog::{Catalog, CatalogCache};
+use sql::{Literal, bind, bind_nulls};
 use sqlparser::ast;
-use store::{KeyError, Snapshot, Store};
-use types::{Error, ErrorKind, Result, Timestamp};
+use store::{KeyError, Mutation, Snapshot, Store};
+use tokio_util::sync::CancellationToken;
+use types::records::{dropped_key, dropped_prefix};
+use types::{Error, ErrorKind, Result, TableId, Timestamp};
 
 use crate::dml::RowIds;
 use crate::fix::ViewPlans;
 use crate::names::Names;
-use crate::parameters::{bind, bind_nulls};
 use crate::select::result_column;
 use crate::{
-    DmlResult, NoVirtualTables, NoWaiter, Parameter, QueryResult, ReadSettings, ResultColumn, Transaction,
+    DmlResult, NoVirtualTables, NoWaiter, QueryResult, ReadSettings, ResultColumn, Transaction,
     VirtualTables, Waiter,
 };
 
@@ -134,14 +137,16 @@ impl Engine {
     /// Commits a transaction; answers its commit timestamp, or its start if it wrote nothing.
     ///
     /// # Errors
-    /// `Conflict` with 9007 if another transaction has written one of its keys since it began.
+    /// `Conflict` with 9007 if another transaction has written one of its keys since it began, with 8028 if
+    /// one of its tables was dropped.
     pub async fn commit(&self, transaction: Transaction) -> Result<Timestamp> {
         if transaction.is_read_only() {
             return Ok(transaction.start_ts());
         }
-        self.check_tables(&transaction).await?;
-        let committed =
-            self.store().commit_transaction(transaction.start_ts(), transaction.mutations()).await;
+        let mut mutations = transaction.mutations();
+        // In the one step that decides the conflicts: no table goes between a look and the commit.
+        mutations.extend(transaction.tables().map(still_there));
+        let committed = self.store().commit_transaction(transaction.start_ts(), mutations).await;
         committed.map_err(commit_error)
     }
 
@@ -154,7 +159,7 @@ impl Engine {
         settings: &ReadSettings,
         query: &ast::Query,
         transaction: Option<&Transaction>,
-        parameters: &[Parameter],
+        parameters: &[Literal],
     ) -> Result<QueryResult> {
         let query = bind(query, parameters)?;
         let scope = self.scope(settings, transaction).await?;
@@ -190,7 +195,7 @@ impl Engine {
         settings: &ReadSettings,
         query: &ast::Query,
         transaction: Option<&Transaction>,
-        parameters: &[Parameter],
+        parameters: &[Literal],
     ) -> Result<QueryResult> {
         let query = bind(query, parameters)?;
         let scope = self.scope(settings, transaction).await?;
@@ -208,28 +213,31 @@ impl Engine {
     }
 
     /// Runs an INSERT, REPLACE, UPDATE or DELETE: inside the transaction, or in one of its own, which is
-    /// tried again when it conflicts.
+    /// tried again when it conflicts. It may be interrupted until a commit begins: what is being committed
+    /// must not be reported as not done.
     ///
     /// # Errors
-    /// What MySQL's strict mode refuses, with its number; then nothing of the statement is done.
+    /// What MySQL's strict mode refuses, with its number, and 1317 for an interrupt; then nothing of the
+    /// statement is done.
     pub async fn execute(
         &self,
         settings: &ReadSettings,
         statement: &ast::Statement,
         transaction: Option<&mut Transaction>,
-        parameters: &[Parameter],
+        parameters: &[Literal],
+        interrupt: &CancellationToken,
     ) -> Result<DmlResult> {
         let statement = bind(statement, parameters)?;
         if settings.snapshot.is_some() {
             return Err(Error::mysql(1105, "can not write while 'tidemill_snapshot' is set"));
         }
         if let Some(transaction) = transaction {
-            return self.change(settings, &statement, transaction).await;
+            return or_interrupted(interrupt, self.change(settings, &statement, transaction)).await;
         }
         let mut attempt = 1;
         loop {
             let mut own = self.begin().await?;
-            let mut result = self.change(settings, &statement, &mut own).await?;
+            let mut result = or_interrupted(interrupt, self.change(settings, &statement, &mut own)).await?;
             match self.commit(own).await {
                 Ok(commit_ts) => {
                     result.commit_ts = Some(commit_ts);
@@ -239,6 +247,8 @@ impl Engine {
                     if error.kind() == ErrorKind::Conflict
                         && attempt < self.options().autocommit_attempts =>
                 {
+                    let pause_ms = rand::random_range(0..=u64::from(attempt));
+                    tokio::time::sleep(Duration::from_millis(pause_ms)).await;
                     attempt += 1;
                 }
                 Err(error) => return Err(error),
@@ -247,11 +257,45 @@ impl Engine {
     }
 }
 
-fn commit_error(error: KeyError) -> Error {
+/// Waits for work that may be given up halfway.
+///
+/// # Errors
+/// 1317 once it is interrupted; what the work says.
+pub async fn or_interrupted<T>(
+    interrupt: &CancellationToken,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    tokio::select! {
+        biased;
+        () = interrupt.cancelled() => Err(Error::mysql(1317, "Query execution was interrupted")),
+        result = work => result,
+    }
+}
+
+/// The check that a table which is there at the start has not been dropped since.
+pub(crate) fn still_there(table: TableId) -> Mutation {
+    Mutation::check_not_exists(dropped_key(table))
+}
+
+/// What a commit's error is to a client.
+pub(crate) fn commit_error(error: KeyError) -> Error {
+    let met = match &error {
+        KeyError::WriteConflict { key, .. } | KeyError::AlreadyExists(key) => Some(key),
+        _ => None,
+    };
+    if met.is_some_and(|key| key.starts_with(&dropped_prefix())) {
+        return table_gone();
+    }
     match Error::from(error) {
         error if error.kind() == ErrorKind::Conflict => error.with_mysql_code(9007),
         error => error,
     }
+}
+
+/// A table was dropped under a transaction that writes it.
+pub(crate) fn table_gone() -> Error {
+    let text = "Information schema is changed during the execution of the statement";
+    Error::conflict(text).with_mysql_code(8028)
 }
 
 #[cfg(test)]
@@ -268,11 +312,12 @@ mod tests {
         query: ast::Query,
         statement: ast::Statement,
         mut transaction: Transaction,
+        interrupt: CancellationToken,
     ) {
         is_send(&engine.select(&settings, &query, None, &[]));
         is_send(&engine.describe(&settings, &query, None));
         is_send(&engine.explain(&settings, &query, None, &[]));
         is_send(&engine.verify(&settings, "a", "b"));
-        is_send(&engine.execute(&settings, &statement, Some(&mut transaction), &[]));
+        is_send(&engine.execute(&settings, &statement, Some(&mut transaction), &[], &interrupt));
     }
 }

@@ -13,9 +13,8 @@ use operators::{Dataflow, DataflowOptions, Manifest};
 use source::TableDelta;
 use sql::catalog::{TableDefinition, ViewDefinition};
 use sql::{Settings, ViewPlan};
-use store::{Key, KeyRange, Value};
+use store::{Key, Value};
 use tidb::{RowDecoder, RowEncoder, TableInfo};
-use types::records::manifest_prefix;
 use types::{Delta, Error, Result, TableId, Timestamp};
 
 use crate::Engine;
@@ -24,9 +23,6 @@ use crate::paths::Candidate;
 use crate::reads::Reads;
 use crate::table::{ContentFix, table_range};
 use crate::transaction::{Write, Writes, writes_in};
-
-/// Manifests a page.
-const PAGE_MANIFESTS: usize = 1000;
 
 /// Plans of views, by view. A view's definition never changes under its id.
 #[derive(Debug, Default)]
@@ -92,29 +88,14 @@ impl Engine {
 
     /// The operators' manifests of a view at a timestamp, by state number.
     async fn manifests(&self, view: TableId, at: Timestamp, n_states: usize) -> Result<Vec<Manifest>> {
-        let prefix = manifest_prefix(view);
-        let mut range = KeyRange::prefix(&prefix);
         let mut manifests = vec![Manifest::default(); n_states];
-        loop {
-            let page = crate::snapshot::scan(self.store(), at, &range, PAGE_MANIFESTS).await?;
-            for (key, value) in &page {
-                let number = key.strip_prefix(prefix.as_slice()).and_then(|rest| rest.try_into().ok());
-                let number = number.map(u32::from_be_bytes);
-                let number =
-                    number.ok_or_else(|| Error::corrupt("the key of a manifest has no state number"))?;
-                // The sink's own state is no operator's.
-                if let Some(manifest) = manifests.get_mut(number as usize) {
-                    *manifest = serde_json::from_slice(value)
-                        .map_err(|error| Error::corrupt(format!("manifest {number}: {error}")))?;
-                }
-            }
-            match page.last() {
-                Some((last, _)) if page.len() == PAGE_MANIFESTS => {
-                    range.start = [last.as_ref(), &[0]].concat().into();
-                }
-                _ => return Ok(manifests),
+        for (number, known) in sink::load_manifests(self.store(), view, at).await? {
+            // The sink's own state is no operator's.
+            if let Some(manifest) = manifests.get_mut(number as usize) {
+                *manifest = known;
             }
         }
+        Ok(manifests)
     }
 
     /// The transaction's own writes to a base table, as the last delta.

@@ -12,7 +12,6 @@ mod fix;
 mod hooks;
 mod live;
 mod names;
-mod parameters;
 mod paths;
 mod point;
 mod pushdown;
@@ -27,8 +26,8 @@ mod verify;
 mod virtual_table;
 
 pub use dml::DmlResult;
-pub use engine::{Engine, Options};
+pub use engine::{Engine, Options, or_interrupted};
 pub use hooks::{NoVirtualTables, NoWaiter, VirtualRequest, VirtualTables, Waited, Waiter};
 pub use result::{QueryResult, ReadPath, ResultColumn, RowStream, ViewPath};
-pub use settings::{Parameter, PathChoice, ReadMode, ReadSettings};
+pub use settings::{PathChoice, ReadMode, ReadSettings};
 pub use transaction::Transaction;

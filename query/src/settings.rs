@@ -91,26 +91,3 @@ impl Default for ReadSettings {
         }
     }
 }
-
-/// The value of a `?` in a prepared statement.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Parameter {
-    /// NULL.
-    Null,
-    /// A signed integer.
-    Int(i64),
-    /// An unsigned integer.
-    Unsigned(u64),
-    /// A float; a `float` of the protocol is widened.
-    Double(f64),
-    /// An exact number, in digits.
-    Decimal(String),
-    /// Characters.
-    Text(String),
-    /// Bytes.
-    Bytes(Vec<u8>),
-    /// `YYYY-MM-DD`.
-    Date(String),
-    /// `YYYY-MM-DD HH:MM:SS[.ffffff]`, without a zone.
-    Datetime(String),
-}

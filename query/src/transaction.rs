@@ -3,12 +3,12 @@
 //! Writes are kept in key order with one final value a key, and are committed all at once. A statement
 //! collects its writes apart and hands them over when it succeeds, so a failing one undoes only itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use store::{Key, KeyRange, Mutation, Value};
-use types::Timestamp;
+use types::{TableId, Timestamp};
 
 /// What a transaction does to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,13 @@ impl Transaction {
                 writes.insert(key, write);
             }
         }
+    }
+
+    /// The tables that it writes, each once.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = TableId> {
+        let of_key = |key: &Key| tidb::table_of_key(key).and_then(|id| u64::try_from(id).ok());
+        let tables: BTreeSet<u64> = self.writes.keys().filter_map(of_key).collect();
+        tables.into_iter().map(TableId)
     }
 
     /// The mutations to commit.

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use operators::Manifest;
-use store::{KeyRange, Snapshot, Store};
-use types::records::{EpochRecord, epoch_record_key, manifest_prefix};
+use sink::load_manifests;
+use store::{Snapshot, Store};
+use types::records::{EpochRecord, epoch_record_key};
 use types::{Error, JobId, Result, TableId, Timestamp};
-
-use crate::records;
 
 /// A view's newest checkpoint at or below a timestamp.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,29 +42,6 @@ pub async fn checkpoint_at(
     let commit_ts = write
         .map(|write| write.commit_ts)
         .ok_or_else(|| Error::corrupt(format!("job {job} has an epoch record at {at} but no write of it")))?;
-    let manifests = manifests_at(store, view, at).await?;
+    let manifests = load_manifests(store, view, at).await?;
     Ok(Some(Checkpoint { record, commit_ts, manifests }))
-}
-
-/// The manifests of a view in force at a timestamp, by state number.
-///
-/// # Errors
-/// `Corrupt` if one does not decode; what the store says.
-pub(crate) async fn manifests_at(
-    store: &Arc<dyn Store>,
-    view: TableId,
-    at: Timestamp,
-) -> Result<BTreeMap<u32, Manifest>> {
-    let prefix = manifest_prefix(view);
-    let mut manifests = BTreeMap::new();
-    let snapshot = Snapshot::new(Arc::clone(store), at);
-    for (key, value) in snapshot.scan_all(&KeyRange::prefix(&prefix)).await? {
-        manifests.insert(state_number(&prefix, &key)?, records::decode("manifest", &value)?);
-    }
-    Ok(manifests)
-}
-
-fn state_number(prefix: &[u8], key: &[u8]) -> Result<u32> {
-    let bytes = key.strip_prefix(prefix).and_then(|rest| <[u8; 4]>::try_from(rest).ok());
-    bytes.map(u32::from_be_bytes).ok_or_else(|| Error::corrupt("not the key of a manifest"))
 }

@@ -16,7 +16,7 @@ use store::{Mutation, Snapshot};
 use types::records::{self, EpochRecord};
 use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, Timestamp};
 
-use crate::records::{DroppedTable, FillPhase, FillPosition, dropped_key, encode};
+use crate::records::{DroppedTable, FillPhase, FillPosition, encode};
 use crate::shared::Shared;
 use crate::transaction::repeat;
 
@@ -130,7 +130,7 @@ fn begin_fill(created: &TableDefinition, fill: JobId, snapshot: Timestamp) -> Re
 /// What else goes with a table or view that is dropped: its fill, and a note for the sweep.
 pub(crate) fn forget_table(gone: &TableDefinition) -> Result<Vec<Mutation>> {
     let note = DroppedTable { table: gone.id(), name: gone.full_name() };
-    let mut mutations = vec![Mutation::put(dropped_key(gone.id()), encode(&note)?)];
+    let mut mutations = vec![Mutation::put(records::dropped_key(gone.id()), encode(&note)?)];
     if let Some(fill) = fill_of(gone) {
         mutations.push(Mutation::delete(records::epoch_record_key(fill)));
         mutations.push(Mutation::delete(records::fill_position_key(fill)));

@@ -36,7 +36,7 @@ mod supervisor;
 
 pub use checkpoint::{Checkpoint, checkpoint_at};
 pub use failpoints::{FailPoints, POINTS};
-pub use options::{DropOptions, RuntimeOptions};
+pub use options::RuntimeOptions;
 pub use planner::{Planner, SqlPlanner};
 pub use records::{FillPhase, FillPosition, ViewStats, view_stats_key};
 pub use runtime::{Runtime, Waited};

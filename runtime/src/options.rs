@@ -89,12 +89,3 @@ impl RuntimeOptions {
         Ok(())
     }
 }
-
-/// How DROP behaves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DropOptions {
-    /// A name that does not exist is fine.
-    pub if_exists: bool,
-    /// Drops the views that depend on it too.
-    pub cascade: bool,
-}

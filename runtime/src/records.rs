@@ -93,16 +93,6 @@ pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>> {
     }
 }
 
-/// The note that a table or view was dropped and its keys are still to be removed.
-pub(crate) fn dropped_key(table: TableId) -> Vec<u8> {
-    numbered(b"d/", table.0)
-}
-
-/// The prefix of all such notes.
-pub(crate) fn dropped_prefix() -> Vec<u8> {
-    [types::records::PREFIX, b"d/"].concat()
-}
-
 /// What is known about a view's stored rows.
 #[must_use]
 pub fn view_stats_key(view: TableId) -> Vec<u8> {

@@ -6,7 +6,9 @@ use std::time::Duration;
 use coordinator::Coordinator;
 use operators::RunSource;
 use sink::RunCache;
-use sql::catalog::{Catalog, CatalogCache, CatalogChange, NewView, TableDefinition, ViewState};
+use sql::catalog::{
+    Catalog, CatalogCache, CatalogChange, DropKind, DropOptions, NewView, TableDefinition, ViewState,
+};
 use sql::{CreateMaterializedView, Settings, TableName};
 use store::{KeyRange, Mutation, Snapshot, Store};
 use tokio::sync::{Mutex, watch};
@@ -22,8 +24,8 @@ use crate::shared::Shared;
 use crate::sweep::{Ledger, Swept};
 use crate::worker::view_of;
 use crate::{
-    Checkpoint, DropOptions, EpochStatus, JobStatus, OperatorStatus, Planner, RuntimeOptions, Supervisor,
-    ViewStatus, collect, director,
+    Checkpoint, EpochStatus, JobStatus, OperatorStatus, Planner, RuntimeOptions, Supervisor, ViewStatus,
+    collect, director,
 };
 
 /// The longest pause of a waiter between two looks at the catalog: changes made here wake it at once.
@@ -131,48 +133,41 @@ impl Runtime {
         let id = created.id();
         let Err(error) = self.wait_published(id).await else { return Ok(()) };
         if error.kind() == ErrorKind::Invalid {
-            let drop_it = |catalog: &Catalog, _: Timestamp| match catalog.tables.get(&id) {
-                Some(known)
-                    if view_of(known)?.state != ViewState::Ready && catalog.dependents(id).is_empty() =>
-                {
-                    catalog.abandon_view(id)
-                }
-                _ => Ok(CatalogChange::default()),
-            };
-            commit_ddl(&self.shared, &drop_it).await?;
+            self.abandon(id).await?;
         }
         Err(error)
     }
 
-    /// Drops views; their rows, state and runs go once holds pass.
+    /// Gives a view up that has not been published: it is dropped, unless it is published by now, or views
+    /// over it need it.
     ///
     /// # Errors
-    /// `Invalid` if there is no such view or others depend on it.
-    pub async fn drop_views(
-        &self,
-        names: &[TableName],
-        default_database: Option<&str>,
-        options: DropOptions,
-    ) -> Result<CatalogChange> {
-        let make = |catalog: &Catalog, _: Timestamp| {
-            catalog.drop_views(names, default_database, options.if_exists, options.cascade)
+    /// What the store says.
+    pub async fn abandon(&self, view: TableId) -> Result<()> {
+        let drop_it = |catalog: &Catalog, _: Timestamp| match catalog.tables.get(&view) {
+            Some(known)
+                if view_of(known)?.state != ViewState::Ready && catalog.dependents(view).is_empty() =>
+            {
+                catalog.abandon_view(view)
+            }
+            _ => Ok(CatalogChange::default()),
         };
-        commit_ddl(&self.shared, &make).await
+        commit_ddl(&self.shared, &drop_it).await.map(drop)
     }
 
-    /// Drops base tables; refused while views need them, unless `cascade` drops those too.
+    /// Drops base tables or views; their rows, state and runs go once holds pass.
     ///
     /// # Errors
-    /// `Invalid` if there is no such table or views depend on it.
-    pub async fn drop_tables(
+    /// `Invalid` if there is no such table or view, or views that stay depend on it.
+    pub async fn drop_named(
         &self,
+        kind: DropKind,
         names: &[TableName],
         default_database: Option<&str>,
         options: DropOptions,
     ) -> Result<CatalogChange> {
-        let make = |catalog: &Catalog, _: Timestamp| {
-            catalog.drop_tables(names, default_database, options.if_exists, options.cascade)
-        };
+        let make =
+            |catalog: &Catalog, _: Timestamp| catalog.drop_named(kind, names, default_database, options);
         commit_ddl(&self.shared, &make).await
     }
 

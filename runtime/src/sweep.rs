@@ -14,7 +14,7 @@ use store::{Change, Key, KeyRange, Mutation, Snapshot, Store};
 use types::records::{self, EpochRecord};
 use types::{Error, JobId, Result, RunName, Timestamp};
 
-use crate::records::{DroppedTable, decode, dropped_prefix, view_stats_key};
+use crate::records::{DroppedTable, decode, view_stats_key};
 use crate::shared::Shared;
 
 /// Keys that one transaction of the sweep deletes.
@@ -180,7 +180,9 @@ async fn sweep_dropped(shared: &Shared) -> Result<usize> {
     let store = &shared.store;
     let now = store.read_timestamp().await?;
     let mut n_keys = 0;
-    for (note_key, value) in snapshot(store, now).scan_all(&KeyRange::prefix(&dropped_prefix())).await? {
+    for (note_key, value) in
+        snapshot(store, now).scan_all(&KeyRange::prefix(&records::dropped_prefix())).await?
+    {
         let dropped: DroppedTable = decode("note of a dropped table", &value)?;
         let id = i64::try_from(dropped.table.0).map_err(|_| Error::corrupt("a table's id is too large"))?;
         let (start, end) = tidb::record_range(id);

@@ -15,6 +15,7 @@ use coordinator::{
     Decision, Fault, OpenRequest, Opened, Prepared, SealedRequest, TakeOverRequest, VoteRequest,
 };
 use operators::{DataflowOptions, RunSource};
+use sink::load_manifests;
 use source::{ChangeCursor, RowsPage, Source, TableSource};
 use sql::catalog::{Catalog, TableDefinition, ViewDefinition, ViewState};
 use store::{Mutation, Snapshot};
@@ -23,7 +24,6 @@ use types::records::EpochRecord;
 use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, TableId, Timestamp};
 
 use crate::EpochStatus;
-use crate::checkpoint::manifests_at;
 use crate::records::{ViewStats, decode, view_stats_key};
 use crate::shared::Shared;
 use crate::transaction::{EpochTransaction, Prewritten, assert_distinct, repeat};
@@ -520,7 +520,7 @@ pub(crate) fn view_of(definition: &TableDefinition) -> Result<&ViewDefinition> {
 }
 
 async fn read_stored(shared: &Shared, view: TableId, at: Timestamp) -> Result<Stored> {
-    let manifests = manifests_at(&shared.store, view, at).await?;
+    let manifests = load_manifests(&shared.store, view, at).await?;
     let stats = Snapshot::new(Arc::clone(&shared.store), at).get(&view_stats_key(view)).await?;
     let stats = match stats {
         Some(value) => decode::<ViewStats>("row count of a view", &value)?,

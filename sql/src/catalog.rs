@@ -10,8 +10,8 @@ mod load;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use change::{CatalogChange, NewView};
-pub use load::{CatalogCache, load};
+pub use change::{CatalogChange, DropKind, DropOptions, NewView};
+pub use load::CatalogCache;
 
 use serde::{Deserialize, Serialize};
 use types::{Error, JobId, Result, TableId, Timestamp};

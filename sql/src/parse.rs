@@ -17,8 +17,8 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 use types::{Error, Result};
 
-pub use bind::bind_parameters;
 pub(crate) use bind::literal_expr;
+pub use bind::{bind, bind_nulls};
 pub(crate) use table::decimal_type;
 pub(crate) use tokens::Source;
 

@@ -253,6 +253,16 @@ impl Mutation {
         Mutation { op: MutationOp::Delete, key: key.into(), value: Value::new(), assertion: Assertion::None }
     }
 
+    /// Checks that a key does not exist and has not changed since the start; leaves nothing behind.
+    pub fn check_not_exists(key: impl Into<Key>) -> Mutation {
+        Mutation {
+            op: MutationOp::CheckNotExists,
+            key: key.into(),
+            value: Value::new(),
+            assertion: Assertion::None,
+        }
+    }
+
     /// Guards a key without changing it.
     pub fn lock(key: impl Into<Key>) -> Mutation {
         Mutation { op: MutationOp::Lock, key: key.into(), value: Value::new(), assertion: Assertion::None }

@@ -26,9 +26,9 @@ pub use answer::Answer;
 pub use config::{Config, DEFAULT_LISTEN};
 pub use grpc::run_coordinator;
 pub use mysql::errors::sql_state;
-pub use query::Parameter;
 pub use result::{BatchStream, Column, Done, Outcome, Rows};
 pub use session::Session;
+pub use sql::Literal;
 pub use tidemill::Tidemill;
 
 /// What the server calls itself; clients expect a number of MySQL's in front.

@@ -13,6 +13,7 @@
 //! ~tm/m/<view><state>         manifest of one operator's state
 //! ~tm/r/<job><gen><epoch><view><number><part>   a run, in values of at most 1 MiB
 //! ~tm/a/<table>               row-id allocator of a table without a clustered key
+//! ~tm/d/<table>               the note that a table or view was dropped, until its keys are removed
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,19 @@ pub fn id_allocator_key() -> Vec<u8> {
 #[must_use]
 pub fn row_id_allocator_key(table: TableId) -> Vec<u8> {
     key(b"a/", &[table.0])
+}
+
+/// The note that a table or view was dropped, until its keys are removed. Written by the transaction of the
+/// DROP, so whoever commits rows checks that it does not exist and has not changed since its start.
+#[must_use]
+pub fn dropped_key(table: TableId) -> Vec<u8> {
+    key(b"d/", &[table.0])
+}
+
+/// The prefix of all such notes.
+#[must_use]
+pub fn dropped_prefix() -> Vec<u8> {
+    key(b"d/", &[])
 }
 
 /// The epoch record of a job: the primary key of each of its epochs.

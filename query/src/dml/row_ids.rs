@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
-use store::Mutation;
-use types::records::row_id_allocator_key;
-use types::{Error, ErrorKind, Result, TableId};
+use store::{Mutation, Snapshot};
+use types::records::{row_id_allocator_key, table_key};
+use types::{Error, Result, TableId};
 
 use crate::Engine;
+use crate::engine::{commit_error, still_there, table_gone};
 
 /// How many ids are taken from the store at once.
 const BATCH_IDS: u64 = 30_000;
@@ -40,7 +42,11 @@ impl Engine {
         for _ in 0..ATTEMPTS_MAX {
             let start_ts = self.store().timestamp().await?;
             self.store().wait_visible(start_ts).await?;
-            let stored = crate::snapshot::get(self.store(), start_ts, &key).await?;
+            let snapshot = Snapshot::new(Arc::clone(self.store()), start_ts);
+            if snapshot.get(&table_key(table)).await?.is_none() {
+                return Err(table_gone());
+            }
+            let stored = snapshot.get(&key).await?;
             let next = match stored {
                 None => 1,
                 Some(bytes) => {
@@ -52,9 +58,10 @@ impl Engine {
             let end = next.checked_add(n_ids).filter(|end| i64::try_from(*end).is_ok());
             let end = end.ok_or_else(|| Error::mysql(1467, "row ids have run out"))?;
             let put = Mutation::put(key.clone(), end.to_string().into_bytes());
-            match self.store().commit_transaction(start_ts, vec![put]).await.map_err(Error::from) {
+            let mutations = vec![put, still_there(table)];
+            match self.store().commit_transaction(start_ts, mutations).await.map_err(commit_error) {
                 Ok(_) => return Ok(next..end),
-                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) if error.mysql_code() == Some(9007) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -1,6 +1,6 @@
 //! INSERT, UPDATE, DELETE and transactions.
 
-use query::Parameter;
+use sql::Literal;
 use types::ErrorKind;
 
 use crate::harness::{Harness, table};
@@ -207,7 +207,7 @@ async fn keys_compare_by_their_collation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn parameters_take_their_places() {
     let h = with_table("id INT PRIMARY KEY, a VARCHAR(10), b DOUBLE").await;
-    let values = [Parameter::Int(-1), Parameter::Text("it's".to_owned()), Parameter::Double(0.5)];
+    let values = [Literal::Int(-1), Literal::String("it's".to_owned()), Literal::Double(0.5)];
     h.change_with("INSERT INTO t VALUES (?, ?, ?)", None, &values).await.unwrap();
     let by_key = h.query(&h.settings, "SELECT a, b FROM t WHERE id = ?", None, &values[..1]).await.unwrap();
     assert_eq!(crate::harness::rows_of(by_key).await.unwrap(), table("it's 0.5"));
@@ -222,4 +222,29 @@ async fn a_row_that_came_and_went_leaves_no_trace() {
     h.change("INSERT INTO t VALUES (1)", Some(&mut txn)).await.unwrap();
     h.change("DELETE FROM t WHERE id = 1", Some(&mut txn)).await.unwrap();
     assert!(txn.is_read_only());
+}
+
+/// The rows would be nobody's: the sweep of the table may be over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_after_drop_table_leaves_nothing() {
+    for swept in [false, true] {
+        for columns in ["id INT PRIMARY KEY", "id INT"] {
+            let h = with_table(columns).await;
+            h.change("INSERT INTO t VALUES (1)", None).await.unwrap();
+            let mut txn = h.engine.begin().await.unwrap();
+            h.change("INSERT INTO t VALUES (2)", Some(&mut txn)).await.unwrap();
+            // Begins before and touches the table only after.
+            let mut late = h.engine.begin().await.unwrap();
+            let range = h.drop_table("t", swept).await;
+            let error = h.engine.commit(txn).await.unwrap_err();
+            assert_eq!((error.kind(), error.mysql_code()), (ErrorKind::Conflict, Some(8028)), "{error}");
+            h.change("INSERT INTO t VALUES (3)", Some(&mut late)).await.unwrap();
+            let error = h.engine.commit(late).await.unwrap_err();
+            assert_eq!(error.mysql_code(), Some(8028), "{error}");
+            // A statement of its own begins anew, and finds no table.
+            assert_eq!(h.code("INSERT INTO t VALUES (4)").await, 1146);
+            let left = h.keys(&range).await;
+            assert_eq!(left.len(), usize::from(!swept), "{columns}: {left:?}");
+        }
+    }
 }

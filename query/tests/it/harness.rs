@@ -10,15 +10,14 @@ use std::sync::Arc;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::TryStreamExt;
 use operators::{Dataflow, DataflowOptions, RunNamer, RunSource};
-use query::{
-    DmlResult, Engine, Options, Parameter, PathChoice, QueryResult, ReadMode, ReadSettings, Transaction,
-};
+use query::{DmlResult, Engine, Options, PathChoice, QueryResult, ReadMode, ReadSettings, Transaction};
 use sink::{Fold, RunCache, ViewSink, manifest_mutation};
 use source::{Source, TableDelta, TableSource};
-use sql::catalog::{Catalog, NewView, ViewState};
-use sql::{Settings, Statement, ast};
-use store::{EmbeddedStore, Mutation, Store};
-use types::records::{EpochRecord, MAIN_JOB, epoch_record_key, table_key};
+use sql::catalog::{Catalog, DropKind, DropOptions, NewView, ViewState};
+use sql::{Literal, Settings, Statement, TableName, ast};
+use store::{EmbeddedStore, Key, KeyRange, Mutation, Snapshot, Store};
+use tokio_util::sync::CancellationToken;
+use types::records::{EpochRecord, MAIN_JOB, dropped_key, epoch_record_key, table_key};
 use types::{Epoch, Error, Generation, Result, StateId, TableId, Timestamp};
 
 /// A row as text, one string a column.
@@ -103,7 +102,7 @@ impl Harness {
         &self,
         text: &str,
         txn: Option<&mut Transaction>,
-        parameters: &[Parameter],
+        parameters: &[Literal],
     ) -> Result<DmlResult> {
         let parsed = sql::parse(text, &Settings::default())?.remove(0);
         let statement = match parsed.statement {
@@ -112,12 +111,40 @@ impl Harness {
             Statement::Delete(delete) => ast::Statement::Delete(*delete),
             other => panic!("no data change: {other:?}"),
         };
-        self.engine.execute(&self.settings, &statement, txn, parameters).await
+        self.engine.execute(&self.settings, &statement, txn, parameters, &CancellationToken::new()).await
     }
 
     /// The code of the error that a data change ends in.
     pub(crate) async fn code(&self, text: &str) -> u16 {
         self.change(text, None).await.expect_err(text).mysql_code().unwrap_or(0)
+    }
+
+    /// Drops a table as the runtime does, with the note for the sweep; then sweeps it, if asked. The range of
+    /// its rows.
+    pub(crate) async fn drop_table(&self, name: &str, sweep: bool) -> KeyRange {
+        let (start_ts, catalog) = self.catalog_to_change().await;
+        let id = catalog.find("test", name).unwrap().id();
+        let (start, end) = tidb::record_range(i64::try_from(id.0).unwrap());
+        let range = KeyRange::new(start, end);
+        let names = [TableName { database: None, name: name.to_owned() }];
+        let options = DropOptions::default();
+        let change = catalog.drop_named(DropKind::Table, &names, Some("test"), options).unwrap();
+        let mut mutations = change.mutations;
+        mutations.push(Mutation::put(dropped_key(id), b"{}".to_vec()));
+        self.commit(start_ts, mutations).await;
+        if sweep {
+            let mut mutations: Vec<Mutation> =
+                self.keys(&range).await.into_iter().map(Mutation::delete).collect();
+            mutations.push(Mutation::delete(dropped_key(id)));
+            self.commit(self.store.timestamp().await.unwrap(), mutations).await;
+        }
+        range
+    }
+
+    /// The keys of a range that are visible now.
+    pub(crate) async fn keys(&self, range: &KeyRange) -> Vec<Key> {
+        let snapshot = Snapshot::newest(Arc::clone(&self.store)).await.unwrap();
+        snapshot.scan_keys(range, 1_000).await.unwrap()
     }
 
     async fn create_view(&mut self, name: &str, text: &str, cluster_by: &[String]) {
@@ -274,7 +301,7 @@ impl Harness {
         settings: &ReadSettings,
         text: &str,
         txn: Option<&Transaction>,
-        parameters: &[Parameter],
+        parameters: &[Literal],
     ) -> Result<QueryResult> {
         let parsed = sql::parse(text, &Settings::default())?.remove(0);
         let Statement::Query(query) = parsed.statement else { panic!("no query: {text}") };

@@ -74,7 +74,9 @@ async fn the_past_is_read_as_it_was() {
     let parsed = sql::parse("INSERT INTO t VALUES (3, 3)", &sql::Settings::default()).unwrap().remove(0);
     let sql::Statement::Insert(insert) = parsed.statement else { panic!() };
     let statement = sql::ast::Statement::Insert(*insert);
-    assert!(h.engine.execute(&settings, &statement, None, &[]).await.is_err(), "the past is not written");
+    let interrupt = tokio_util::sync::CancellationToken::new();
+    let written = h.engine.execute(&settings, &statement, None, &[], &interrupt).await;
+    assert!(written.is_err(), "the past is not written");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -83,6 +83,31 @@ async fn drop_cancels_a_fill_and_a_late_fill_changes_nothing() {
     world.runtime.shutdown().await;
 }
 
+/// What a killed CREATE gives up is its own view, not whatever has its name by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_view_is_abandoned_by_its_id_and_only_before_it_is_published() {
+    let world = World::new().await;
+    fill_table(&world, 400).await;
+    world.create_in_background("v", VALUES).await.unwrap();
+    let first = world.view_id("v").await;
+    world.drop_view("v").await.unwrap();
+    world.create_in_background("v", GROUPS).await.unwrap();
+    let second = world.view_id("v").await;
+    world.runtime.abandon(first).await.unwrap();
+    assert_eq!(world.view_id("v").await, second);
+    world.runtime.wait_published(second).await.unwrap();
+    world.runtime.abandon(second).await.unwrap();
+    world.check("v").await;
+    world.create_in_background("w", VALUES).await.unwrap();
+    world.runtime.abandon(world.view_id("w").await).await.unwrap();
+    let left = world.catalog().await.find("test", "w").map(|known| known.view.clone().unwrap().state);
+    assert!(
+        left.as_ref().is_none_or(|state| *state == ViewState::Ready),
+        "abandoned, or published before: {left:?}"
+    );
+    world.runtime.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn or_replace_answers_by_the_old_definition_until_it_is_swapped() {
     let world = World::new().await;

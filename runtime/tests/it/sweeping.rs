@@ -1,6 +1,7 @@
 //! What is left behind is removed, and nothing else: orphan runs, dropped views, holds.
 
 use runtime::RuntimeOptions;
+use sql::catalog::{DropKind, DropOptions};
 use store::{KeyRange, Snapshot, Store};
 use types::records::{self, MAIN_JOB};
 use types::{Epoch, Generation, RunName, TableId};
@@ -139,11 +140,12 @@ async fn dropped_table_takes_its_rows_along() {
     world.create("v", COPY).await.unwrap();
     let (table, view) = (world.view_id("t").await, world.view_id("v").await);
     let names = [sql::TableName { database: None, name: "t".to_owned() }];
-    let refused = world.runtime.drop_tables(&names, Some("test"), runtime::DropOptions::default()).await;
+    let refused =
+        world.runtime.drop_named(DropKind::Table, &names, Some("test"), DropOptions::default()).await;
     let error = refused.expect_err("a view needs it");
     assert_eq!(error.mysql_code(), Some(3730), "{error}");
-    let cascade = runtime::DropOptions { if_exists: false, cascade: true };
-    world.runtime.drop_tables(&names, Some("test"), cascade).await.unwrap();
+    let cascade = DropOptions { if_exists: false, cascade: true };
+    world.runtime.drop_named(DropKind::Table, &names, Some("test"), cascade).await.unwrap();
     until("the sweep", async || {
         world.runtime.poke(MAIN_JOB);
         world.runtime.sweep_now().await.unwrap();

@@ -7,9 +7,9 @@ use std::time::Duration;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use coordinator::{Coordinator, LocalCoordinator, LocalOptions};
-use runtime::{DropOptions, FailPoints, Runtime, RuntimeOptions, Supervisor, ViewStatus};
+use runtime::{FailPoints, Runtime, RuntimeOptions, Supervisor, ViewStatus};
 use source::{Source, TableSource};
-use sql::catalog::{Catalog, CatalogCache, TableDefinition};
+use sql::catalog::{Catalog, CatalogCache, DropKind, DropOptions, TableDefinition};
 use sql::{Settings, Statement, TableName};
 use store::{EmbeddedStore, Mutation, Snapshot, Store};
 use tidb::RowEncoder;
@@ -151,7 +151,8 @@ impl World {
 
     pub(crate) async fn drop_view(&self, name: &str) -> Result<()> {
         let names = [TableName { database: None, name: name.to_owned() }];
-        self.runtime.drop_views(&names, Some("test"), DropOptions::default()).await.map(drop)
+        let options = DropOptions::default();
+        self.runtime.drop_named(DropKind::View, &names, Some("test"), options).await.map(drop)
     }
 
     pub(crate) async fn status(&self, name: &str) -> Option<ViewStatus> {

@@ -16,6 +16,7 @@ use types::{Error, JobId, Result, records};
 
 use super::{Catalog, TableDefinition};
 
+pub use drops::{DropKind, DropOptions};
 pub use views::NewView;
 
 /// Databases that the server makes up.

@@ -8,61 +8,36 @@ use sqlparser::ast::{
 };
 use types::{Error, Result};
 
-use crate::{Literal, ParsedStatement, SetValue, Statement};
+use crate::Literal;
 
-/// Replaces every `?` of a statement, in order.
+/// Puts values in place of every `?`, in the order of the text.
 ///
 /// # Errors
-/// MySQL 1210 if the number of values is not the number of parameters, or one stands where none may be.
-pub fn bind_parameters(statement: &ParsedStatement, values: &[Literal]) -> Result<ParsedStatement> {
-    if statement.n_parameters != values.len() {
-        return Err(Error::mysql(1210, "incorrect arguments to EXECUTE"));
+/// MySQL 1210 if there are more or fewer values than `?`.
+pub fn bind<T: VisitMut + Clone>(tree: &T, values: &[Literal]) -> Result<T> {
+    let mut bound = tree.clone();
+    let mut binder = Binder { values: Some(values), n_bound: 0 };
+    if let ControlFlow::Break(error) = crate::stack::with_room(|| bound.visit(&mut binder)) {
+        return Err(error);
     }
-    let mut bound = statement.clone();
-    if values.is_empty() {
-        return Ok(bound);
-    }
-    let mut binder = Binder { values, n_bound: 0 };
-    crate::stack::with_room(|| bind_statement(&mut bound.statement, &mut binder))?;
     if binder.n_bound != values.len() {
-        return Err(Error::mysql(1210, "a parameter stands where this version allows only a constant"));
+        let text = format!("Incorrect arguments to EXECUTE: {} for {}", values.len(), binder.n_bound);
+        return Err(Error::mysql(1210, text));
     }
-    bound.n_parameters = 0;
     Ok(bound)
 }
 
-fn bind_statement(statement: &mut Statement, binder: &mut Binder<'_>) -> Result<()> {
-    let flow = match statement {
-        Statement::Query(query) => {
-            let flow = query.query.visit(binder);
-            match &mut query.as_of {
-                Some(as_of) if flow.is_continue() => as_of.visit(binder),
-                _ => flow,
-            }
-        }
-        Statement::Insert(insert) => insert.visit(binder),
-        Statement::Update(update) => update.visit(binder),
-        Statement::Delete(delete) => delete.visit(binder),
-        Statement::Explain { statement, .. } => return bind_statement(statement, binder),
-        Statement::Set(items) => {
-            let mut flow = ControlFlow::Continue(());
-            for item in items {
-                if let Some(SetValue::Expression(expr)) = &mut item.value {
-                    flow = expr.visit(binder);
-                }
-            }
-            flow
-        }
-        _ => ControlFlow::Continue(()),
-    };
-    match flow {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(error) => Err(error),
-    }
+/// Puts NULL in place of every `?`.
+pub fn bind_nulls<T: VisitMut + Clone>(tree: &T) -> T {
+    let mut bound = tree.clone();
+    // Without values nothing can break.
+    let _ = crate::stack::with_room(|| bound.visit(&mut Binder { values: None, n_bound: 0 }));
+    bound
 }
 
 struct Binder<'a> {
-    values: &'a [Literal],
+    /// `None` puts NULL everywhere.
+    values: Option<&'a [Literal]>,
     n_bound: usize,
 }
 
@@ -72,8 +47,12 @@ impl VisitorMut for Binder<'_> {
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         let Expr::Value(value) = expr else { return ControlFlow::Continue(()) };
         let Value::Placeholder(name) = &value.value else { return ControlFlow::Continue(()) };
+        let Some(values) = self.values else {
+            *expr = Expr::Value(Value::Null.into());
+            return ControlFlow::Continue(());
+        };
         let number = name.strip_prefix('?').and_then(|number| number.parse::<usize>().ok());
-        let Some(literal) = number.and_then(|number| self.values.get(number.checked_sub(1)?)) else {
+        let Some(literal) = number.and_then(|number| values.get(number.checked_sub(1)?)) else {
             return ControlFlow::Break(Error::mysql(1210, format!("no value for the parameter '{name}'")));
         };
         *expr = literal_expr(literal);

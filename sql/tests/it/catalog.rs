@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sql::Statement;
-use sql::catalog::{Catalog, CatalogChange, NewView, ViewState};
+use sql::catalog::{Catalog, CatalogChange, DropKind, DropOptions, NewView, ViewState};
 use types::records::MAIN_JOB;
 use types::{TableId, Timestamp};
 
@@ -20,10 +20,10 @@ fn world() -> World {
 fn drop_tables(catalog: &Catalog, text: &str) -> types::Result<CatalogChange> {
     match sql::parse(text, &sql::Settings::default()).unwrap().pop().unwrap().statement {
         Statement::DropTable { names, if_exists, cascade } => {
-            catalog.drop_tables(&names, Some("test"), if_exists, cascade)
+            catalog.drop_named(DropKind::Table, &names, Some("test"), DropOptions { if_exists, cascade })
         }
         Statement::DropMaterializedView { names, if_exists, cascade } => {
-            catalog.drop_views(&names, Some("test"), if_exists, cascade)
+            catalog.drop_named(DropKind::View, &names, Some("test"), DropOptions { if_exists, cascade })
         }
         other => panic!("not a drop: {other:?}"),
     }
@@ -140,7 +140,7 @@ fn a_view_may_be_made_over_one_that_is_rebuilt() {
     edit(&mut world, "v", |view| {
         view.state = ViewState::Faulted { reason: String::new(), key: None, at: Timestamp::default() };
     });
-    let v = world.catalog.find("test", "v").unwrap().clone();
+    let v = Arc::clone(world.catalog.find("test", "v").unwrap());
     let plan = world.plan_view("SELECT id, s FROM t").unwrap();
     let change = world.catalog.resume_view(v.id(), &plan, Timestamp::default()).unwrap();
     let rebuilt = under_construction(&mut world, change);

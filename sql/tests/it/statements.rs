@@ -130,10 +130,14 @@ fn parameters_are_bound_in_the_order_of_the_text() {
     let parsed = sql::parse(text, &Settings::default()).unwrap().pop().unwrap();
     assert_eq!(parsed.n_parameters, 4);
     let values = [Literal::String("x'y\\".to_owned()), Literal::Int(-2), Literal::Int(3), Literal::Int(4)];
-    let bound = sql::bind_parameters(&parsed, &values).unwrap();
-    let Statement::Query(query) = bound.statement else { panic!("a query") };
-    assert_eq!(query.query.to_string(), "SELECT 'x''y\\', a FROM t WHERE b = -2 LIMIT 3, 4");
-    assert_eq!(sql::bind_parameters(&parsed, &values[1..]).unwrap_err().mysql_code(), Some(1210));
+    let Statement::Query(query) = parsed.statement else { panic!("a query") };
+    let bound = sql::bind(&query.query, &values).unwrap();
+    assert_eq!(bound.to_string(), "SELECT 'x''y\\', a FROM t WHERE b = -2 LIMIT 3, 4");
+    assert_eq!(sql::bind(&query.query, &values[1..]).unwrap_err().mysql_code(), Some(1210));
+    let more = [&values[..], &[Literal::Null]].concat();
+    assert_eq!(sql::bind(&query.query, &more).unwrap_err().mysql_code(), Some(1210));
+    let nulls = sql::bind_nulls(&query.query).to_string();
+    assert_eq!(nulls, "SELECT NULL, a FROM t WHERE b = NULL LIMIT NULL, NULL");
 }
 
 #[test]

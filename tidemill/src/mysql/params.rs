@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::column::wire_type;
 use super::wire::{Malformed, Reader};
-use query::Parameter;
+use sql::Literal;
 
 /// A parameter's type: the wire type, and whether integers are unsigned.
 pub(crate) type ParameterType = (u8, bool);
@@ -14,7 +14,7 @@ pub(crate) type ParameterType = (u8, bool);
 pub(crate) struct Execute {
     pub(crate) cursor: u8,
     pub(crate) types: Vec<ParameterType>,
-    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) parameters: Vec<Literal>,
 }
 
 /// Parses COM_STMT_EXECUTE, after the statement's id.
@@ -52,7 +52,7 @@ pub(crate) fn parse_execute(
         let null = nulls[index / 8] & (1 << (index % 8)) != 0;
         parameters.push(match long {
             Some(bytes) => text_or_bytes(bytes),
-            None if null => Parameter::Null,
+            None if null => Literal::Null,
             None => parse_value(&mut reader, *wire_type, *unsigned)?,
         });
     }
@@ -62,10 +62,10 @@ pub(crate) fn parse_execute(
     Ok(Execute { cursor, types, parameters })
 }
 
-fn text_or_bytes(bytes: &[u8]) -> Parameter {
+fn text_or_bytes(bytes: &[u8]) -> Literal {
     match std::str::from_utf8(bytes) {
-        Ok(text) => Parameter::Text(text.to_string()),
-        Err(_) => Parameter::Bytes(bytes.to_vec()),
+        Ok(text) => Literal::String(text.to_string()),
+        Err(_) => Literal::Bytes(bytes.to_vec()),
     }
 }
 
@@ -75,13 +75,13 @@ fn signed(number: u64, bits: u32) -> i64 {
     (number << shift).cast_signed() >> shift
 }
 
-fn integer(number: u64, bits: u32, unsigned: bool) -> Parameter {
-    if unsigned { Parameter::Unsigned(number) } else { Parameter::Int(signed(number, bits)) }
+fn integer(number: u64, bits: u32, unsigned: bool) -> Literal {
+    if unsigned { Literal::UInt(number) } else { Literal::Int(signed(number, bits)) }
 }
 
-fn parse_value(reader: &mut Reader<'_>, wire_type: u8, unsigned: bool) -> Result<Parameter, Malformed> {
+fn parse_value(reader: &mut Reader<'_>, wire_type: u8, unsigned: bool) -> Result<Literal, Malformed> {
     Ok(match wire_type {
-        wire_type::NULL => Parameter::Null,
+        wire_type::NULL => Literal::Null,
         wire_type::TINY => integer(u64::from(reader.u8("TINYINT parameter")?), 8, unsigned),
         wire_type::SHORT | wire_type::YEAR => {
             integer(u64::from(reader.u16("SMALLINT parameter")?), 16, unsigned)
@@ -91,16 +91,16 @@ fn parse_value(reader: &mut Reader<'_>, wire_type: u8, unsigned: bool) -> Result
         wire_type::FLOAT => {
             let value = f32::from_bits(reader.u32("FLOAT parameter")?);
             // By its shortest text, so that 0.1 stays 0.1.
-            Parameter::Double(value.to_string().parse().unwrap_or(f64::from(value)))
+            Literal::Double(value.to_string().parse().unwrap_or(f64::from(value)))
         }
-        wire_type::DOUBLE => Parameter::Double(f64::from_bits(reader.u64("DOUBLE parameter")?)),
+        wire_type::DOUBLE => Literal::Double(f64::from_bits(reader.u64("DOUBLE parameter")?)),
         wire_type::DECIMAL | wire_type::NEWDECIMAL => {
             let text = reader.lenenc_bytes("DECIMAL parameter")?;
             let text = std::str::from_utf8(text).map_err(|_| Malformed("DECIMAL parameter"))?;
             if !is_decimal(text) {
                 return Err(Malformed("DECIMAL parameter"));
             }
-            Parameter::Decimal(text.to_string())
+            Literal::Decimal(text.to_string())
         }
         wire_type::DATE | wire_type::DATETIME | wire_type::TIMESTAMP => parse_datetime(reader, wire_type)?,
         wire_type::TIME => parse_time(reader)?,
@@ -121,7 +121,7 @@ fn is_decimal(text: &str) -> bool {
         && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-fn parse_datetime(reader: &mut Reader<'_>, wire_type: u8) -> Result<Parameter, Malformed> {
+fn parse_datetime(reader: &mut Reader<'_>, wire_type: u8) -> Result<Literal, Malformed> {
     let length = reader.u8("length of a date")?;
     if !matches!(length, 0 | 4 | 7 | 11) {
         return Err(Malformed("length of a date"));
@@ -149,19 +149,19 @@ fn parse_datetime(reader: &mut Reader<'_>, wire_type: u8) -> Result<Parameter, M
         text.push_str(&format!(".{micros:06}"));
     }
     Ok(if wire_type == wire_type::DATE && length <= 4 {
-        Parameter::Date(text)
+        Literal::Date(text)
     } else {
-        Parameter::Datetime(text)
+        Literal::Datetime(text)
     })
 }
 
-fn parse_time(reader: &mut Reader<'_>) -> Result<Parameter, Malformed> {
+fn parse_time(reader: &mut Reader<'_>) -> Result<Literal, Malformed> {
     let length = reader.u8("length of a time")?;
     if !matches!(length, 0 | 8 | 12) {
         return Err(Malformed("length of a time"));
     }
     if length == 0 {
-        return Ok(Parameter::Text("00:00:00".to_string()));
+        return Ok(Literal::String("00:00:00".to_string()));
     }
     let sign = if reader.u8("sign of a time")? == 1 { "-" } else { "" };
     let days = u64::from(reader.u32("days of a time")?);
@@ -171,14 +171,14 @@ fn parse_time(reader: &mut Reader<'_>) -> Result<Parameter, Malformed> {
     if length == 12 {
         text.push_str(&format!(".{:06}", reader.u32("microseconds")?));
     }
-    Ok(Parameter::Text(text))
+    Ok(Literal::String(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn execute(types: &[(u8, u8)], nulls: u8, values: &[u8]) -> Result<Vec<Parameter>, Malformed> {
+    fn execute(types: &[(u8, u8)], nulls: u8, values: &[u8]) -> Result<Vec<Literal>, Malformed> {
         let mut payload = vec![0, 1, 0, 0, 0, nulls, 1];
         for (wire_type, flags) in types {
             payload.extend_from_slice(&[*wire_type, *flags]);
@@ -191,21 +191,21 @@ mod tests {
     fn integers_keep_sign_and_width() {
         let types = [(wire_type::TINY, 0), (wire_type::TINY, 0x80), (wire_type::SHORT, 0)];
         let values = execute(&types, 0, &[0xff, 0xff, 0xfe, 0xff]).unwrap();
-        assert_eq!(values, [Parameter::Int(-1), Parameter::Unsigned(255), Parameter::Int(-2)]);
+        assert_eq!(values, [Literal::Int(-1), Literal::UInt(255), Literal::Int(-2)]);
         let max = execute(&[(wire_type::LONGLONG, 0x80)], 0, &[0xff; 8]).unwrap();
-        assert_eq!(max, [Parameter::Unsigned(u64::MAX)]);
+        assert_eq!(max, [Literal::UInt(u64::MAX)]);
     }
 
     #[test]
     fn nulls_text_bytes_and_times() {
         let types = [(wire_type::VAR_STRING, 0), (wire_type::LONG, 0), (wire_type::BLOB, 0)];
         let values = execute(&types, 0b10, b"\x02hi\x02\xff\xfe").unwrap();
-        let expected = [Parameter::Text("hi".into()), Parameter::Null, Parameter::Bytes(vec![0xff, 0xfe])];
+        let expected = [Literal::String("hi".into()), Literal::Null, Literal::Bytes(vec![0xff, 0xfe])];
         assert_eq!(values, expected);
         let time = execute(&[(wire_type::DATETIME, 0)], 0, &[7, 0xe8, 7, 2, 29, 1, 2, 3]).unwrap();
-        assert_eq!(time, [Parameter::Datetime("2024-02-29 01:02:03".into())]);
+        assert_eq!(time, [Literal::Datetime("2024-02-29 01:02:03".into())]);
         let time = execute(&[(wire_type::TIME, 0)], 0, &[8, 1, 1, 0, 0, 0, 2, 3, 4]).unwrap();
-        assert_eq!(time, [Parameter::Text("-26:03:04".into())]);
+        assert_eq!(time, [Literal::String("-26:03:04".into())]);
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
         let payload = [0, 1, 0, 0, 0, 0, 1, wire_type::BLOB, 0];
         let long = BTreeMap::from([(0, b"long".to_vec())]);
         let execute = parse_execute(&payload, 1, &[], &long).unwrap();
-        assert_eq!(execute.parameters, [Parameter::Text("long".into())]);
+        assert_eq!(execute.parameters, [Literal::String("long".into())]);
     }
 
     #[test]

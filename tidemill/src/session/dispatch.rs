@@ -1,14 +1,13 @@
 //! Which statement goes where.
 
-use std::time::Duration;
-
 use futures::FutureExt;
-use query::{DmlResult, Engine, Parameter, QueryResult, ReadSettings};
-use sql::{ParsedStatement, QueryStatement, Statement, ast};
+use query::{DmlResult, QueryResult, ReadSettings, or_interrupted};
+use sql::catalog::{DropKind, DropOptions};
+use sql::{Literal, ParsedStatement, QueryStatement, Statement, ast};
 use tokio_util::sync::CancellationToken;
-use types::{Error, ErrorKind, Result};
+use types::{Error, Result};
 
-use super::{Session, interrupted};
+use super::Session;
 use crate::result::{Done, Outcome, Rows};
 use crate::sessions::Kill;
 
@@ -17,23 +16,11 @@ pub(super) fn keeps_warnings(statement: &Statement) -> bool {
     matches!(statement, Statement::Show(sql::Show::Warnings | sql::Show::Errors))
 }
 
-/// Waits for work that may be given up halfway.
-async fn or_interrupted<T>(
-    interrupt: &CancellationToken,
-    work: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    tokio::select! {
-        biased;
-        () = interrupt.cancelled() => Err(interrupted()),
-        result = work => result,
-    }
-}
-
 impl Session {
     pub(super) async fn dispatch(
         &mut self,
         parsed: &ParsedStatement,
-        parameters: &[Parameter],
+        parameters: &[Literal],
         interrupt: &CancellationToken,
     ) -> Result<Outcome> {
         match &parsed.statement {
@@ -104,12 +91,14 @@ impl Session {
             Statement::DropDatabase { name, if_exists } => self.drop_database(name, *if_exists).boxed().await,
             Statement::CreateTable(table) => self.create_table(table).boxed().await,
             Statement::DropTable { names, if_exists, cascade } => {
-                self.drop_tables(names, *if_exists, *cascade).boxed().await
+                let options = DropOptions { if_exists: *if_exists, cascade: *cascade };
+                self.drop_named(DropKind::Table, names, options).boxed().await
             }
             Statement::Truncate(name) => self.truncate(name, interrupt).boxed().await,
             Statement::CreateMaterializedView(view) => self.create_view(view, interrupt).boxed().await,
             Statement::DropMaterializedView { names, if_exists, cascade } => {
-                self.drop_views(names, *if_exists, *cascade).boxed().await
+                let options = DropOptions { if_exists: *if_exists, cascade: *cascade };
+                self.drop_named(DropKind::View, names, options).boxed().await
             }
             Statement::AlterMaterializedViewResume { name } => {
                 self.resume_view(name, interrupt).boxed().await
@@ -146,7 +135,7 @@ impl Session {
         }
     }
 
-    async fn select(&mut self, statement: &QueryStatement, parameters: &[Parameter]) -> Result<Outcome> {
+    async fn select(&mut self, statement: &QueryStatement, parameters: &[Literal]) -> Result<Outcome> {
         let touches_tables =
             ast::visit_relations(&statement.query, |_| std::ops::ControlFlow::Break(())).is_break();
         if touches_tables {
@@ -179,7 +168,7 @@ impl Session {
         &mut self,
         analyze: bool,
         statement: &Statement,
-        parameters: &[Parameter],
+        parameters: &[Literal],
     ) -> Result<Outcome> {
         let Statement::Query(query) = statement else {
             return Err(Error::mysql(
@@ -202,7 +191,7 @@ impl Session {
     pub(super) async fn change(
         &mut self,
         statement: &ast::Statement,
-        parameters: &[Parameter],
+        parameters: &[Literal],
         interrupt: &CancellationToken,
     ) -> Result<Outcome> {
         if self.snapshot.is_some() {
@@ -214,17 +203,8 @@ impl Session {
         self.begin_if_needed().await?;
         let settings = self.read_settings();
         let engine = self.instance.engine.clone();
-        let result = match &mut self.transaction {
-            Some(transaction) => {
-                let work = engine.execute(&settings, statement, Some(transaction), parameters);
-                or_interrupted(interrupt, work).await?
-            }
-            None => {
-                let attempts_max = self.instance.config.query.autocommit_attempts;
-                let change = Change { engine, settings, statement, parameters, interrupt };
-                change.commit_alone(attempts_max).await?
-            }
-        };
+        let transaction = self.transaction.as_mut();
+        let result = engine.execute(&settings, statement, transaction, parameters, interrupt).await?;
         Ok(Outcome::Done(self.done(result)))
     }
 
@@ -235,35 +215,5 @@ impl Session {
             result.affected_rows
         };
         Done { affected_rows, info: result.info }
-    }
-}
-
-/// A change of data outside of a transaction.
-struct Change<'a> {
-    engine: Engine,
-    settings: ReadSettings,
-    statement: &'a ast::Statement,
-    parameters: &'a [Parameter],
-    interrupt: &'a CancellationToken,
-}
-
-impl Change<'_> {
-    /// Runs it in a transaction of its own, again while that meets conflicts.
-    async fn commit_alone(&self, attempts_max: u32) -> Result<DmlResult> {
-        let mut attempt = 1;
-        loop {
-            let mut own = self.engine.begin().await?;
-            let work = self.engine.execute(&self.settings, self.statement, Some(&mut own), self.parameters);
-            let result = or_interrupted(self.interrupt, work).await?;
-            match self.engine.commit(own).await {
-                Ok(_) => return Ok(result),
-                Err(error) if error.kind() == ErrorKind::Conflict && attempt < attempts_max => {
-                    let pause_ms = rand::random_range(0..=u64::from(attempt));
-                    tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-                    attempt += 1;
-                }
-                Err(error) => return Err(error),
-            }
-        }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use query::{Parameter, PathChoice, ReadMode, ReadSettings, Transaction};
+use query::{PathChoice, ReadMode, ReadSettings, Transaction};
 use sql::catalog::Catalog;
 use sql::{Literal, ParsedStatement, Settings, TableName};
 use tokio_util::sync::CancellationToken;
@@ -177,7 +177,7 @@ impl Session {
     ///
     /// # Errors
     /// What MySQL or Tidemill refuses, with its number; 1317 if it was killed.
-    pub async fn run(&mut self, statement: &ParsedStatement, parameters: &[Parameter]) -> Result<Outcome> {
+    pub async fn run(&mut self, statement: &ParsedStatement, parameters: &[Literal]) -> Result<Outcome> {
         if parameters.len() != statement.n_parameters {
             return Err(Error::mysql(1210, "Incorrect arguments to EXECUTE"));
         }

@@ -1,7 +1,6 @@
 //! SET: variables of the session, global ones, user variables, and the past.
 
 use chrono::NaiveDateTime;
-use query::Parameter;
 use sql::{Literal, SetItem, SetScope, SetValue, Statement, ast};
 use types::{Error, Result, Timestamp};
 
@@ -109,7 +108,7 @@ impl Session {
             return Err(Error::mysql(errors::PARSE_ERROR, format!("'{expression}' is no expression")));
         };
         let settings = self.read_settings();
-        let parameters: &[Parameter] = &[];
+        let parameters: &[Literal] = &[];
         let result = self
             .instance
             .engine

@@ -6,9 +6,9 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::array_value_to_string;
-use runtime::DropOptions;
-use sql::catalog::CatalogCache;
+use sql::catalog::{CatalogCache, DropKind, DropOptions};
 use sql::{CreateTable, Literal, Statement, TableName, ast};
+use store::Snapshot;
 use tokio_util::sync::CancellationToken;
 use types::{Error, Result};
 
@@ -51,14 +51,15 @@ impl Session {
         Ok(Outcome::Done(Done::default()))
     }
 
-    pub(super) async fn drop_tables(
+    /// DROP TABLE and DROP MATERIALIZED VIEW.
+    pub(super) async fn drop_named(
         &mut self,
+        kind: DropKind,
         names: &[TableName],
-        if_exists: bool,
-        cascade: bool,
+        options: DropOptions,
     ) -> Result<Outcome> {
-        let options = DropOptions { if_exists, cascade };
-        let change = self.instance.runtime.drop_tables(names, self.database.as_deref(), options).await?;
+        let runtime = &self.instance.runtime;
+        let change = runtime.drop_named(kind, names, self.database.as_deref(), options).await?;
         self.note(change.notes, 1051);
         Ok(Outcome::Done(Done::default()))
     }
@@ -87,7 +88,8 @@ impl Session {
 /// If the store is away or its catalog is broken.
 pub(crate) async fn bootstrap(store: &Arc<dyn store::Store>) -> Result<()> {
     let start = store.timestamp().await?;
-    let change = CatalogCache::new().load(store.as_ref(), start).await?.bootstrap();
+    let snapshot = Snapshot::new(Arc::clone(store), start);
+    let change = CatalogCache::new().load_at(&snapshot).await?.bootstrap();
     if change.mutations.is_empty() {
         return Ok(());
     }

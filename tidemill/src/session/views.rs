@@ -1,6 +1,5 @@
 //! DDL of materialized views, carried out by the runtime.
 
-use runtime::DropOptions;
 use sql::{CreateMaterializedView, TableName};
 use tokio_util::sync::CancellationToken;
 use types::Result;
@@ -13,14 +12,14 @@ impl Session {
         self.variables.int("tidemill_background_ddl") != 0
     }
 
-    /// CREATE MATERIALIZED VIEW. Killed while it waits, it drops the view again, unless it was to replace
+    /// CREATE MATERIALIZED VIEW. Killed while it waits, it drops the view again, unless it is to replace
     /// another: that fill goes on.
     pub(super) async fn create_view(
         &mut self,
         view: &CreateMaterializedView,
         interrupt: &CancellationToken,
     ) -> Result<Outcome> {
-        let database = self.database_of(&view.name)?;
+        self.database_of(&view.name)?;
         let settings = self.settings(self.instance.store.read_timestamp().await?);
         let runtime = self.instance.runtime.clone();
         let change = runtime.create_view(view, &settings, true).await?;
@@ -28,32 +27,16 @@ impl Session {
         let Some(created) = change.created.filter(|_| !self.background_ddl()) else {
             return Ok(Outcome::Done(Done::default()));
         };
-        let drop_it = async || {
-            let name = TableName { database: Some(database.clone()), name: view.name.name.clone() };
-            let options = DropOptions { if_exists: true, cascade: false };
-            runtime.drop_views(&[name], None, options).await.map(|_| ())
-        };
         tokio::select! {
             published = runtime.wait_created(&created) => published?,
             () = interrupt.cancelled() => {
-                if !view.or_replace {
-                    drop_it().await?;
+                if created.view.as_ref().is_none_or(|view| view.replaces.is_none()) {
+                    // By its id: the name may be another view's by now.
+                    runtime.abandon(created.id()).await?;
                 }
                 return Err(interrupted());
             }
         }
-        Ok(Outcome::Done(Done::default()))
-    }
-
-    pub(super) async fn drop_views(
-        &mut self,
-        names: &[TableName],
-        if_exists: bool,
-        cascade: bool,
-    ) -> Result<Outcome> {
-        let options = DropOptions { if_exists, cascade };
-        let change = self.instance.runtime.drop_views(names, self.database.as_deref(), options).await?;
-        self.note(change.notes, 1051);
         Ok(Outcome::Done(Done::default()))
     }
 

@@ -40,34 +40,6 @@ impl Catalog {
         Ok(change)
     }
 
-    /// DROP TABLE of base tables.
-    ///
-    /// # Errors
-    /// MySQL 1051 for unknown names, 1347 for views, 3730 while a view needs one of them (without CASCADE).
-    pub fn drop_tables(
-        &self,
-        names: &[TableName],
-        default_database: Option<&str>,
-        if_exists: bool,
-        cascade: bool,
-    ) -> Result<CatalogChange> {
-        self.drop_named(names, default_database, if_exists, cascade, DropKind::Table)
-    }
-
-    /// DROP MATERIALIZED VIEW.
-    ///
-    /// # Errors
-    /// As `drop_tables`.
-    pub fn drop_views(
-        &self,
-        names: &[TableName],
-        default_database: Option<&str>,
-        if_exists: bool,
-        cascade: bool,
-    ) -> Result<CatalogChange> {
-        self.drop_named(names, default_database, if_exists, cascade, DropKind::View)
-    }
-
     /// Drops a view by its id, because its fill came to nothing; one that was to replace another has no
     /// name to drop it by.
     ///
@@ -84,13 +56,17 @@ impl Catalog {
         Ok(change)
     }
 
-    fn drop_named(
+    /// DROP TABLE and DROP MATERIALIZED VIEW.
+    ///
+    /// # Errors
+    /// MySQL 1051 for unknown names, 1347 for names of the other kind, 3730 while a view that stays needs
+    /// one of them.
+    pub fn drop_named(
         &self,
+        kind: DropKind,
         names: &[TableName],
         default_database: Option<&str>,
-        if_exists: bool,
-        cascade: bool,
-        kind: DropKind,
+        options: DropOptions,
     ) -> Result<CatalogChange> {
         let mut ids = BTreeSet::new();
         let mut unknown = Vec::new();
@@ -105,10 +81,10 @@ impl Catalog {
                 None => unknown.push(format!("{database}.{}", name.name)),
             }
         }
-        if !unknown.is_empty() && !if_exists {
+        if !unknown.is_empty() && !options.if_exists {
             return Err(Error::mysql(1051, format!("unknown table '{}'", unknown.join(","))));
         }
-        self.add_dependents(&mut ids, cascade)?;
+        self.add_dependents(&mut ids, options.cascade)?;
         let mut change = self.drop_ids(&ids);
         change.notes.extend(unknown.iter().map(|name| format!("unknown table '{name}'")));
         if !ids.is_empty() {
@@ -172,10 +148,22 @@ impl Catalog {
     }
 }
 
-#[derive(Clone, Copy)]
-enum DropKind {
+/// What a DROP names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropKind {
+    /// Base tables.
     Table,
+    /// Materialized views.
     View,
+}
+
+/// How a DROP goes about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DropOptions {
+    /// Do not complain about unknown names.
+    pub if_exists: bool,
+    /// Drop the views over it too.
+    pub cascade: bool,
 }
 
 impl DropKind {
