@@ -7,6 +7,7 @@
 mod buffer;
 mod delete;
 mod evaluate;
+mod explain;
 mod insert;
 mod on_duplicate;
 mod row_ids;

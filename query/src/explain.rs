@@ -7,34 +7,49 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::physical_plan::displayable;
 use futures::StreamExt;
 use tidb::ColumnType;
-use types::Result;
+use types::{Result, Timestamp};
 
 use crate::select::{Planned, physical};
-use crate::{Engine, QueryResult, ResultColumn};
+use crate::{Engine, QueryResult, ResultColumn, ViewPath};
 
 impl Engine {
-    /// The lines of EXPLAIN.
+    /// Explains a planned query.
     pub(crate) async fn explain_planned(&self, planned: Planned) -> Result<QueryResult> {
+        let lines = self.plan_lines(&planned).await?;
+        lines_result(lines, planned.read_ts, planned.paths)
+    }
+
+    /// The path of each view, then the plan of the batch engine.
+    pub(crate) async fn plan_lines(&self, planned: &Planned) -> Result<Vec<String>> {
         let state = self.session();
         let plan = physical(&state, &planned.query.plan).await?;
         let text = displayable(plan.as_ref()).indent(false).to_string();
         let mut lines: Vec<String> = planned.paths.iter().map(ToString::to_string).collect();
         lines.extend(text.lines().map(str::to_owned));
-        let schema = Arc::new(Schema::new(vec![Field::new("EXPLAIN", DataType::Utf8, false)]));
-        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
-        let column = ResultColumn {
-            name: "EXPLAIN".to_owned(),
-            column_type: Some(ColumnType::Varchar(1024)),
-            nullable: false,
-            table: None,
-            database: None,
-        };
-        Ok(QueryResult {
-            columns: vec![column],
-            schema,
-            batches: futures::stream::iter([Ok(batch)]).boxed(),
-            read_ts: planned.read_ts,
-            paths: planned.paths,
-        })
+        Ok(lines)
     }
+}
+
+/// Lines as the one column of EXPLAIN.
+pub(crate) fn lines_result(
+    lines: Vec<String>,
+    read_ts: Timestamp,
+    paths: Vec<ViewPath>,
+) -> Result<QueryResult> {
+    let schema = Arc::new(Schema::new(vec![Field::new("EXPLAIN", DataType::Utf8, false)]));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
+    let column = ResultColumn {
+        name: "EXPLAIN".to_owned(),
+        column_type: Some(ColumnType::Varchar(1024)),
+        nullable: false,
+        table: None,
+        database: None,
+    };
+    Ok(QueryResult {
+        columns: vec![column],
+        schema,
+        batches: futures::stream::iter([Ok(batch)]).boxed(),
+        read_ts,
+        paths,
+    })
 }

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::common::Result as DatafusionResult;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use sql::catalog::TableDefinition;
@@ -149,7 +152,19 @@ impl Engine {
 pub(crate) async fn physical(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
     let optimised = state.optimize(plan).map_err(sql::from_datafusion)?;
     let planner = state.query_planner();
-    planner.create_physical_plan(&optimised, state).await.map_err(sql::from_datafusion)
+    let plan = planner.create_physical_plan(&optimised, state).await.map_err(sql::from_datafusion)?;
+    plan.transform_up(yielding).map(|yields| yields.data).map_err(sql::from_datafusion)
+}
+
+/// Makes a join hand its thread back now and then. It turns few batches into very many, and what takes them
+/// all in would never look whether the statement was killed or its time is over.
+fn yielding(node: Arc<dyn ExecutionPlan>) -> DatafusionResult<Transformed<Arc<dyn ExecutionPlan>>> {
+    let is_join =
+        ["CrossJoinExec", "NestedLoopJoinExec", "HashJoinExec", "SortMergeJoinExec"].contains(&node.name());
+    Ok(match is_join {
+        true => Transformed::yes(Arc::new(CooperativeExec::new(node))),
+        false => Transformed::no(node),
+    })
 }
 
 pub(crate) fn result_column(column: &OutputColumn) -> ResultColumn {

@@ -84,7 +84,10 @@ pub enum Statement {
     /// SHOW in all its forms, and DESCRIBE.
     Show(Show),
     /// BEGIN or START TRANSACTION.
-    Begin,
+    Begin {
+        /// READ ONLY or READ WRITE; `None` as the session has it.
+        read_only: Option<bool>,
+    },
     /// COMMIT.
     Commit,
     /// ROLLBACK.

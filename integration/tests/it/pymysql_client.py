@@ -25,7 +25,7 @@ with one.cursor() as cursor:
         decimal.Decimal("12345678901234.5678"),
         0.1,
         "naïve 日本",
-        b"\x00\x7f",
+        b"\x00\x7f\x80\xff\\\'\"\n",
         datetime.date(2013, 2, 8),
         datetime.datetime(2013, 2, 8, 1, 2, 3, 456789),
     )

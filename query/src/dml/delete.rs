@@ -13,6 +13,7 @@ use super::update::Selection;
 use super::{DmlResult, unsupported};
 use crate::Engine;
 use crate::names::Scope;
+use crate::point::NamedTable;
 use crate::transaction::Write;
 
 impl Engine {
@@ -21,19 +22,7 @@ impl Engine {
         scope: Scope,
         delete: &Delete,
     ) -> Result<(BTreeMap<Key, Write>, DmlResult)> {
-        let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
-        let [from] = from.as_slice() else { return Err(unsupported("multi-table DELETE")) };
-        if !delete.tables.is_empty() || delete.using.is_some() || delete.returning.is_some() {
-            return Err(unsupported("multi-table DELETE"));
-        }
-        let table = single_table(&scope, from, "DELETE")?;
-        let selection = Selection {
-            from,
-            condition: delete.selection.as_ref(),
-            order_by: &delete.order_by,
-            limit: delete.limit.as_ref(),
-            further: Vec::new(),
-        };
+        let (table, selection) = deleted(&scope, delete)?;
         let matched = self.matched(&scope, &table, selection).await?;
         let encoder = RowEncoder::new(&table.definition.info)?;
         let mut buffer = Buffer::new(&scope);
@@ -50,4 +39,22 @@ impl Engine {
             DmlResult { affected_rows: n_rows, matched_rows: n_rows, info: String::new(), commit_ts: None };
         Ok((buffer.into_writes(), result))
     }
+}
+
+/// The table, and which rows a DELETE takes.
+pub(super) fn deleted<'d>(scope: &Scope, delete: &'d Delete) -> Result<(NamedTable, Selection<'d>)> {
+    let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
+    let [from] = from.as_slice() else { return Err(unsupported("multi-table DELETE")) };
+    if !delete.tables.is_empty() || delete.using.is_some() || delete.returning.is_some() {
+        return Err(unsupported("multi-table DELETE"));
+    }
+    let table = single_table(scope, from, "DELETE")?;
+    let selection = Selection {
+        from,
+        condition: delete.selection.as_ref(),
+        order_by: &delete.order_by,
+        limit: delete.limit.as_ref(),
+        further: Vec::new(),
+    };
+    Ok((table, selection))
 }

@@ -42,12 +42,8 @@ impl Engine {
         scope: Scope,
         insert: &Insert,
     ) -> Result<(BTreeMap<Key, Write>, DmlResult)> {
-        let verb = if insert.replace_into { "REPLACE" } else { "INSERT" };
-        let TableObject::TableName(name) = &insert.table else {
-            return Err(unsupported("INSERT into a function"));
-        };
-        let definition = target(&scope, name, verb)?;
-        let values = Values { info: &definition.info, named: named_columns(&definition, insert)? };
+        let (definition, named) = inserted(&scope, insert)?;
+        let values = Values { info: &definition.info, named };
         let update = OnDuplicateUpdate::of(insert, &definition.info)?;
         let on_duplicate = match (update, insert.replace_into, insert.ignore) {
             (Some(update), ..) => OnDuplicate::Update(update),
@@ -86,12 +82,7 @@ impl Engine {
             let batch = self.constant_rows(scope, values, &[&row]).await?;
             return Ok((vec![batch], false));
         };
-        if let SetExpr::Values(list) = source.body.as_ref()
-            && source.with.is_none()
-            && source.order_by.is_none()
-            && source.limit_clause.is_none()
-        {
-            let rows: Vec<&[Expr]> = list.rows.iter().map(|row| row.content.as_slice()).collect();
+        if let Some(rows) = plain_values(source) {
             let batch = self.constant_rows(scope, values, &rows).await?;
             return Ok((vec![batch], rows.len() > 1));
         }
@@ -260,6 +251,24 @@ impl Values<'_> {
     }
 }
 
+/// The table that an INSERT or REPLACE fills, and the columns that it names, by position.
+pub(super) fn inserted(scope: &Scope, insert: &Insert) -> Result<(Arc<TableDefinition>, Vec<usize>)> {
+    let verb = if insert.replace_into { "REPLACE" } else { "INSERT" };
+    let TableObject::TableName(name) = &insert.table else {
+        return Err(unsupported("INSERT into a function"));
+    };
+    let definition = target(scope, name, verb)?;
+    let named = named_columns(&definition, insert)?;
+    Ok((definition, named))
+}
+
+/// The rows of a source that is VALUES and nothing else.
+pub(super) fn plain_values(source: &Query) -> Option<Vec<&[Expr]>> {
+    let SetExpr::Values(list) = source.body.as_ref() else { return None };
+    let plain = source.with.is_none() && source.order_by.is_none() && source.limit_clause.is_none();
+    plain.then(|| list.rows.iter().map(|row| row.content.as_slice()).collect())
+}
+
 fn named_columns(definition: &TableDefinition, insert: &Insert) -> Result<Vec<usize>> {
     let info = &definition.info;
     let mut names = Vec::new();
@@ -293,6 +302,6 @@ pub(super) fn last_part(name: &sqlparser::ast::ObjectName) -> String {
     last.map_or_else(|| name.to_string(), |ident| ident.value.clone())
 }
 
-fn column_count(row: usize) -> Error {
+pub(super) fn column_count(row: usize) -> Error {
     Error::mysql(1136, format!("Column count doesn't match value count at row {row}"))
 }

@@ -26,6 +26,7 @@ use super::{DmlResult, unsupported};
 use crate::Engine;
 use crate::names::{Names, Scope};
 use crate::point::{NamedTable, point_key};
+use crate::select::Planned;
 use crate::transaction::Write;
 
 /// Which rows a statement changes.
@@ -36,6 +37,20 @@ pub(super) struct Selection<'a> {
     pub(super) limit: Option<&'a Expr>,
     /// Expressions to evaluate with the rows.
     pub(super) further: Vec<Expr>,
+}
+
+/// Columns by position, and what they are set to.
+pub(super) type Assignments<'u> = Vec<(usize, &'u Expr)>;
+
+impl Selection<'_> {
+    /// If it names one row by its full primary key: the key, `None` if no row can have it.
+    pub(super) fn point(&self, table: &NamedTable) -> Option<Option<Key>> {
+        let condition = self.condition?;
+        if !self.further.is_empty() || !self.order_by.is_empty() || self.limit.is_some() {
+            return None;
+        }
+        point_key(table, condition)
+    }
 }
 
 /// Rows that a statement changes.
@@ -54,24 +69,7 @@ impl Engine {
         scope: Scope,
         update: &Update,
     ) -> Result<(BTreeMap<Key, Write>, DmlResult)> {
-        if update.from.is_some() || update.returning.is_some() || update.or.is_some() {
-            return Err(unsupported("UPDATE with FROM, RETURNING or OR"));
-        }
-        let table = single_table(&scope, &update.table, "UPDATE")?;
-        let assignments = assigned_columns(&table, &update.assignments)?;
-        // Subqueries are evaluated by the batch engine, with the rows.
-        let further: Vec<Expr> = assignments
-            .iter()
-            .filter(|(_, value)| has_subquery(value))
-            .map(|(_, value)| (*value).clone())
-            .collect();
-        let selection = Selection {
-            from: &update.table,
-            condition: update.selection.as_ref(),
-            order_by: &update.order_by,
-            limit: update.limit.as_ref(),
-            further,
-        };
+        let (table, assignments, selection) = updated(&scope, update)?;
         let matched = self.matched(&scope, &table, selection).await?;
         let mut buffer = Buffer::new(&scope);
         let (mut n_matched, mut n_changed) = (0, 0);
@@ -139,19 +137,8 @@ impl Engine {
             return Ok(vec![matched]);
         }
         let info = &table.definition.info;
-        let query = row_query(scope, table, &selection)?;
-        let views = {
-            let names = Names::undecided(scope);
-            sql::plan_query(&query, &DmlNames::new(&names, scope, table), &scope.settings)?;
-            names.views()
-        };
-        let own = self.scope_at(&scope.session, scope.at, Arc::clone(&scope.writes)).await?;
-        let (own, routes, _) = self.decide_all(own, views, true).await?;
-        let planned = {
-            let names = Names::decided(&own, routes);
-            crate::live::plan_query(&query, &DmlNames::new(&names, &own, table), &own.settings)?
-        };
-        let mut batches = self.stream(&planned.plan).await?;
+        let planned = self.plan_rows(scope, table, &selection).await?;
+        let mut batches = self.stream(&planned.query.plan).await?;
         let n_columns = info.columns.len();
         let schema = info.arrow_schema();
         let mut matched = Vec::new();
@@ -172,6 +159,26 @@ impl Engine {
         Ok(matched)
     }
 
+    /// Plans the query for the rows that a statement changes.
+    pub(super) async fn plan_rows(
+        &self,
+        scope: &Scope,
+        table: &NamedTable,
+        selection: &Selection<'_>,
+    ) -> Result<Planned> {
+        let query = row_query(scope, table, selection)?;
+        let views = {
+            let names = Names::undecided(scope);
+            sql::plan_query(&query, &DmlNames::new(&names, scope, table), &scope.settings)?;
+            names.views()
+        };
+        let own = self.scope_at(&scope.session, scope.at, Arc::clone(&scope.writes)).await?;
+        let (own, routes, paths) = self.decide_all(own, views, true).await?;
+        let names = Names::decided(&own, routes);
+        let query = crate::live::plan_query(&query, &DmlNames::new(&names, &own, table), &own.settings)?;
+        Ok(Planned { query, paths, read_ts: own.at })
+    }
+
     /// The one row of a condition on the full primary key.
     async fn matched_point(
         &self,
@@ -179,11 +186,7 @@ impl Engine {
         table: &NamedTable,
         selection: &Selection<'_>,
     ) -> Result<Option<Matched>> {
-        let Some(condition) = selection.condition else { return Ok(None) };
-        if !selection.further.is_empty() || !selection.order_by.is_empty() || selection.limit.is_some() {
-            return Ok(None);
-        }
-        let Some(key) = point_key(table, condition) else { return Ok(None) };
+        let Some(key) = selection.point(table) else { return Ok(None) };
         let info = &table.definition.info;
         let columns: Vec<usize> = (0..info.columns.len()).collect();
         let mut decoder = RowDecoder::new(info, &columns)?;
@@ -195,6 +198,32 @@ impl Engine {
         let rows = decoder.finish()?.with_schema(info.arrow_schema())?;
         Ok(Some(Matched { rows, handles: None, further: Vec::new() }))
     }
+}
+
+/// The table, the assignments, and which rows an UPDATE changes.
+pub(super) fn updated<'u>(
+    scope: &Scope,
+    update: &'u Update,
+) -> Result<(NamedTable, Assignments<'u>, Selection<'u>)> {
+    if update.from.is_some() || update.returning.is_some() || update.or.is_some() {
+        return Err(unsupported("UPDATE with FROM, RETURNING or OR"));
+    }
+    let table = single_table(scope, &update.table, "UPDATE")?;
+    let assignments = assigned_columns(&table, &update.assignments)?;
+    // Subqueries are evaluated by the batch engine, with the rows.
+    let further: Vec<Expr> = assignments
+        .iter()
+        .filter(|(_, value)| has_subquery(value))
+        .map(|(_, value)| (*value).clone())
+        .collect();
+    let selection = Selection {
+        from: &update.table,
+        condition: update.selection.as_ref(),
+        order_by: &update.order_by,
+        limit: update.limit.as_ref(),
+        further,
+    };
+    Ok((table, assignments, selection))
 }
 
 /// Assigns from left to right: a later expression sees what earlier ones have assigned, as in MySQL.

@@ -10,10 +10,9 @@ use crate::{Literal, SetItem, SetScope, SetValue, Statement};
 pub(super) fn statement(parser: &mut Parser<'_>) -> Parsed<Option<Statement>> {
     let statement = if take_words(parser, &["begin"]) {
         take_words(parser, &["work"]);
-        Statement::Begin
+        Statement::Begin { read_only: None }
     } else if take_words(parser, &["start", "transaction"]) {
-        transaction_modes(parser)?;
-        Statement::Begin
+        Statement::Begin { read_only: transaction_modes(parser)? }
     } else if take_words(parser, &["commit"]) {
         take_words(parser, &["work"]);
         Statement::Commit
@@ -45,15 +44,29 @@ fn is_nothing(parser: &mut Parser<'_>) -> bool {
         || take_words(parser, &["optimize", "table"])
 }
 
-fn transaction_modes(parser: &mut Parser<'_>) -> Parsed<()> {
+/// Characteristics of START TRANSACTION, separated by commas: whether it says READ ONLY.
+fn transaction_modes(parser: &mut Parser<'_>) -> Parsed<Option<bool>> {
+    let mut read_only = None;
+    if matches!(parser.peek_token_ref().token, Token::EOF) {
+        return Ok(read_only);
+    }
     loop {
-        let known = take_words(parser, &["with", "consistent", "snapshot"])
-            || take_words(parser, &["read", "only"])
-            || take_words(parser, &["read", "write"]);
-        if !known {
-            return Ok(());
+        if !take_words(parser, &["with", "consistent", "snapshot"]) {
+            let mode = if take_words(parser, &["read", "only"]) {
+                true
+            } else if take_words(parser, &["read", "write"]) {
+                false
+            } else {
+                return parser.expected_ref("a transaction characteristic", parser.peek_token_ref());
+            };
+            if read_only.is_some_and(|known| known != mode) {
+                return parser.expected_ref("READ ONLY or READ WRITE, not both", parser.peek_token_ref());
+            }
+            read_only = Some(mode);
         }
-        let _ = parser.consume_token(&Token::Comma);
+        if !parser.consume_token(&Token::Comma) {
+            return Ok(read_only);
+        }
     }
 }
 
@@ -129,9 +142,9 @@ fn set_transaction(parser: &mut Parser<'_>, scope: SetScope, items: &mut Vec<Set
             item.scope = scope;
             items.push(item);
         } else if take_words(parser, &["read", "only"]) {
-            items.push(session_item("transaction_read_only", "ON"));
+            items.push(SetItem { scope, ..session_item("transaction_read_only", "ON") });
         } else if take_words(parser, &["read", "write"]) {
-            items.push(session_item("transaction_read_only", "OFF"));
+            items.push(SetItem { scope, ..session_item("transaction_read_only", "OFF") });
         } else {
             return parser.expected_ref("a transaction characteristic", parser.peek_token_ref());
         }

@@ -47,7 +47,11 @@ fn own_statements() {
     assert!(matches!(parse("EXPLAIN SELECT 1"), Statement::Explain { analyze: false, .. }));
     assert!(matches!(parse("KILL QUERY 7"), Statement::Kill { connection_id: 7, query_only: true }));
     assert!(matches!(parse("USE `My Db`"), Statement::Use(name) if name == "My Db"));
-    assert!(matches!(parse("START TRANSACTION WITH CONSISTENT SNAPSHOT"), Statement::Begin));
+    assert!(matches!(
+        parse("START TRANSACTION WITH CONSISTENT SNAPSHOT"),
+        Statement::Begin { read_only: None }
+    ));
+    assert!(matches!(parse("START TRANSACTION READ ONLY"), Statement::Begin { read_only: Some(true) }));
 }
 
 #[test]

@@ -394,7 +394,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<R, W> {
     }
 
     async fn prepare(&mut self, body: &[u8]) -> std::result::Result<(), ReplyError> {
-        let text = reply::utf8(body)?;
+        let body = super::literals::binary_as_hex(body);
+        let text = reply::utf8(&body)?;
         let mut statements = self.session.parse(text)?;
         let statement = match (statements.pop(), statements.is_empty()) {
             (Some(statement), true) => statement,

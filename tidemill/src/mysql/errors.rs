@@ -49,6 +49,8 @@ pub(crate) const UNKNOWN_STATEMENT: u16 = 1243;
 pub(crate) const INVALID_CHARACTERS: u16 = 1300;
 /// ER_QUERY_INTERRUPTED.
 pub(crate) const QUERY_INTERRUPTED: u16 = 1317;
+/// ER_QUERY_TIMEOUT: `max_execution_time` is over.
+pub(crate) const OUT_OF_TIME: u16 = 3024;
 /// ER_CLIENT_INTERACTION_TIMEOUT.
 pub(crate) const CLIENT_INACTIVE: u16 = 4031;
 /// ER_MALFORMED_PACKET.

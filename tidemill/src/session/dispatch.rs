@@ -1,7 +1,9 @@
 //! Which statement goes where.
 
+use std::borrow::Cow;
+
 use futures::FutureExt;
-use query::{DmlResult, QueryResult, ReadSettings, or_interrupted};
+use query::{DmlResult, ReadSettings, or_interrupted};
 use sql::catalog::{DropKind, DropOptions};
 use sql::{Literal, ParsedStatement, QueryStatement, Statement, ast};
 use tokio_util::sync::CancellationToken;
@@ -35,7 +37,7 @@ impl Session {
                 self.change(&ast::Statement::Delete((**delete).clone()), parameters, interrupt).await
             }
             Statement::Explain { analyze, statement } => {
-                or_interrupted(interrupt, self.explain(*analyze, statement, parameters)).await
+                or_interrupted(interrupt, self.explain(*analyze, statement, parameters).boxed()).await
             }
             Statement::VerifyMaterializedView { name } => {
                 let database = self.database_of(name)?;
@@ -46,9 +48,10 @@ impl Session {
                 Ok(Outcome::Rows(Rows::of_query(result)))
             }
             Statement::Show(show) => or_interrupted(interrupt, self.show(show)).await.map(Outcome::Rows),
-            Statement::Begin => {
+            Statement::Begin { read_only } => {
                 self.commit().await?;
                 self.begin().await?;
+                self.transaction_read_only = read_only.unwrap_or_else(|| self.begins_read_only());
                 Ok(Outcome::Done(Done::default()))
             }
             Statement::Commit => {
@@ -82,6 +85,7 @@ impl Session {
         if self.snapshot.is_some() {
             return Err(Error::mysql(1105, "definitions cannot be changed while 'tidemill_snapshot' is set"));
         }
+        self.check_may_write()?;
         self.commit().await?;
         // Boxed: the futures of definitions are large and rare.
         match statement {
@@ -116,6 +120,24 @@ impl Session {
             return Err(Error::mysql(1105, "a transaction cannot begin while 'tidemill_snapshot' is set"));
         }
         self.transaction = Some(self.instance.engine.begin().await?);
+        self.transaction_read_only = self.begins_read_only();
+        Ok(())
+    }
+
+    /// Whether transactions of the session are READ ONLY unless they say otherwise.
+    fn begins_read_only(&self) -> bool {
+        self.variables.int("transaction_read_only") != 0
+    }
+
+    /// Refuses a write in a READ ONLY transaction, open or the statement's own.
+    fn check_may_write(&self) -> Result<()> {
+        let read_only = match self.transaction {
+            Some(_) => self.transaction_read_only,
+            None => self.begins_read_only(),
+        };
+        if read_only {
+            return Err(Error::mysql(1792, "Cannot execute statement in a READ ONLY transaction."));
+        }
         Ok(())
     }
 
@@ -143,12 +165,28 @@ impl Session {
         }
         let settings = self.settings_at(statement.as_of.as_ref()).await?;
         let transaction = self.transaction.as_ref();
-        let result =
-            self.instance.engine.select(&settings, &statement.query, transaction, parameters).await?;
+        let result = self
+            .instance
+            .engine
+            .select(&settings, &self.limited(&statement.query), transaction, parameters)
+            .await?;
         if touches_tables {
             self.last_read(result.read_ts);
         }
         Ok(Outcome::Rows(Rows::of_query(result)))
+    }
+
+    /// A query with `sql_select_limit`, if it has no limit of its own.
+    fn limited<'q>(&self, query: &'q ast::Query) -> Cow<'q, ast::Query> {
+        let limit = self.variables.int("sql_select_limit");
+        if limit == i64::MAX || query.limit_clause.is_some() || query.fetch.is_some() {
+            return Cow::Borrowed(query);
+        }
+        let limit = ast::Expr::Value(ast::Value::Number(limit.to_string(), false).into());
+        let mut query = query.clone();
+        query.limit_clause =
+            Some(ast::LimitClause::LimitOffset { limit: Some(limit), offset: None, limit_by: Vec::new() });
+        Cow::Owned(query)
     }
 
     /// The settings of a read, in the past if AS OF says so.
@@ -170,19 +208,29 @@ impl Session {
         statement: &Statement,
         parameters: &[Literal],
     ) -> Result<Outcome> {
-        let Statement::Query(query) = statement else {
-            return Err(Error::mysql(
-                1235,
-                "this version doesn't yet support 'EXPLAIN of other than queries'",
-            ));
-        };
         if analyze {
             return Err(Error::mysql(1235, "this version doesn't yet support 'EXPLAIN ANALYZE'"));
         }
-        let settings = self.settings_at(query.as_of.as_ref()).await?;
-        let transaction = self.transaction.as_ref();
-        let result: QueryResult =
-            self.instance.engine.explain(&settings, &query.query, transaction, parameters).await?;
+        let change = match statement {
+            Statement::Query(query) => {
+                let settings = self.settings_at(query.as_of.as_ref()).await?;
+                let query = self.limited(&query.query);
+                let transaction = self.transaction.as_ref();
+                let engine = &self.instance.engine;
+                let result = engine.explain(&settings, &query, transaction, parameters).await?;
+                return Ok(Outcome::Rows(Rows::of_query(result)));
+            }
+            Statement::Insert(insert) => ast::Statement::Insert((**insert).clone()),
+            Statement::Update(update) => ast::Statement::Update((**update).clone()),
+            Statement::Delete(delete) => ast::Statement::Delete((**delete).clone()),
+            _ => {
+                let text = "this version doesn't yet support 'EXPLAIN of other than SELECT, INSERT, REPLACE, UPDATE and DELETE'";
+                return Err(Error::mysql(1235, text));
+            }
+        };
+        let settings = self.read_settings();
+        let engine = &self.instance.engine;
+        let result = engine.explain_change(&settings, &change, self.transaction.as_ref(), parameters).await?;
         Ok(Outcome::Rows(Rows::of_query(result)))
     }
 
@@ -197,9 +245,7 @@ impl Session {
         if self.snapshot.is_some() {
             return Err(Error::mysql(1105, "tables cannot be written while 'tidemill_snapshot' is set"));
         }
-        if self.variables.int("transaction_read_only") != 0 {
-            return Err(Error::mysql(1792, "Cannot execute statement in a READ ONLY transaction."));
-        }
+        self.check_may_write()?;
         self.begin_if_needed().await?;
         let settings = self.read_settings();
         let engine = self.instance.engine.clone();

@@ -14,10 +14,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use query::{PathChoice, ReadMode, ReadSettings, Transaction};
 use sql::catalog::Catalog;
 use sql::{Literal, ParsedStatement, Settings, TableName};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use types::{Error, Result, Timestamp};
 
@@ -49,6 +50,8 @@ pub struct Session {
     /// Whether UPDATE counts matched rows instead of changed ones.
     found_rows: bool,
     transaction: Option<Transaction>,
+    /// Whether the open transaction is READ ONLY.
+    transaction_read_only: bool,
     warnings: Vec<Warning>,
     /// `tidemill_snapshot`, understood.
     snapshot: Option<Timestamp>,
@@ -73,6 +76,7 @@ impl Session {
             user: "root@localhost".to_owned(),
             found_rows: false,
             transaction: None,
+            transaction_read_only: false,
             warnings: Vec::new(),
             snapshot: None,
         };
@@ -186,11 +190,27 @@ impl Session {
         if !dispatch::keeps_warnings(&statement.statement) {
             self.warnings.clear();
         }
-        let outcome = self.dispatch(statement, parameters, &interrupt).await?;
+        let deadline = self.deadline(statement);
+        let dispatched = self.dispatch(statement, parameters, &interrupt).boxed();
+        let outcome = tokio::select! {
+            biased;
+            () = passed(deadline) => return Err(out_of_time()),
+            outcome = dispatched => outcome?,
+        };
         Ok(match outcome {
             Outcome::Done(done) => Outcome::Done(done),
-            Outcome::Rows(rows) => Outcome::Rows(watched(rows, interrupt, running)),
+            Outcome::Rows(rows) => {
+                Outcome::Rows(watched(rows, Watch { interrupt, deadline, _running: running }))
+            }
         })
+    }
+
+    /// When `max_execution_time` ends a statement; it bounds SELECT only.
+    fn deadline(&self, statement: &ParsedStatement) -> Option<Instant> {
+        let limit_ms = u64::try_from(self.variables.int("max_execution_time")).unwrap_or_default();
+        let bounded = limit_ms > 0 && matches!(statement.statement, sql::Statement::Query(_));
+        // Beyond what the clock can tell is never.
+        bounded.then(|| Instant::now().checked_add(Duration::from_millis(limit_ms))).flatten()
     }
 
     /// The columns that a statement will answer; empty if it answers none, or none that are known before.
@@ -298,18 +318,39 @@ impl Drop for Running {
     }
 }
 
-/// Rows that end with 1317 when the statement is killed.
-fn watched(rows: Rows, interrupt: CancellationToken, running: Running) -> Rows {
-    let state = Some((rows.batches, interrupt, running));
+/// What may end a statement while its rows are taken.
+struct Watch {
+    interrupt: CancellationToken,
+    deadline: Option<Instant>,
+    _running: Running,
+}
+
+/// Rows that end with 1317 when the statement is killed, with 3024 when its time is over.
+fn watched(rows: Rows, watch: Watch) -> Rows {
+    let state = Some((rows.batches, watch));
     let batches = futures::stream::unfold(state, |state| async move {
-        let (mut batches, interrupt, running) = state?;
+        let (mut batches, watch) = state?;
         tokio::select! {
             biased;
-            () = interrupt.cancelled() => Some((Err(interrupted()), None)),
-            batch = batches.next() => batch.map(|batch| (batch, Some((batches, interrupt, running)))),
+            () = watch.interrupt.cancelled() => Some((Err(interrupted()), None)),
+            () = passed(watch.deadline) => Some((Err(out_of_time()), None)),
+            batch = batches.next() => batch.map(|batch| (batch, Some((batches, watch)))),
         }
     });
     Rows { columns: rows.columns, batches: batches.boxed() }
+}
+
+/// Waits for a point in time, for ever if there is none.
+async fn passed(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn out_of_time() -> Error {
+    let text = "Query execution was interrupted, maximum statement execution time exceeded";
+    Error::mysql(errors::OUT_OF_TIME, text)
 }
 
 fn interrupted() -> Error {

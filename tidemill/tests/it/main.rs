@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod facade;
+mod limits;
 mod protocol;
 mod sessions;
 mod support;
