@@ -33,6 +33,7 @@ demo:
 bench:
 	$(CARGO) bench -p store -p operators --locked
 
-# The long versions of the tests: more cases, more kills, more seeds.
+# The long versions of the tests: more cases, more kills, more seeds. Each test that has one looks whether
+# TIDEMILL_SOAK is set, whatever its value; PROPTEST_CASES is for properties that state no number of cases.
 soak: services build
 	TIDEMILL_SOAK=1 PROPTEST_CASES=2000 $(CARGO) test --workspace --locked

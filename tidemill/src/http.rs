@@ -47,7 +47,8 @@ pub(crate) async fn serve(
         .map_err(|error| Error::unavailable(format!("http: {error}")))
 }
 
-/// Healthy is: the store answers, and no job has to be restarted again and again.
+/// Healthy is: the store answers. Jobs that are restarted again and again are seen by
+/// `tidemill_job_restarts` of `/metrics`: the server still answers, so it is not for a restart to mend.
 async fn healthz(State(instance): State<Arc<Instance>>) -> (StatusCode, String) {
     match instance.store.read_timestamp().await {
         Ok(_) => (StatusCode::OK, "ok\n".to_owned()),

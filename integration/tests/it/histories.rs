@@ -68,7 +68,10 @@ async fn history(test: &str, parallelism: usize) {
 /// Creates random views; a query that is refused (or overflows while it is filled) makes none.
 async fn create_views(writer: &mut Client, tables: &[Table; 2], random: &mut StdRng) -> Vec<String> {
     let mut views = Vec::new();
+    let mut tries_left = 100;
     while views.len() < 6 {
+        assert!(tries_left > 0, "almost every query is refused");
+        tries_left -= 1;
         let (left, right) = if random.random_bool(0.5) { (0, 1) } else { (1, 0) };
         let query = random::query(&tables[left], &tables[right], random);
         let name = format!("v{}", views.len());

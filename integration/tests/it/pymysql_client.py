@@ -13,7 +13,8 @@ def connect(**options):
     return pymysql.connect(host="127.0.0.1", port=PORT, user="root", database="test", **options)
 
 
-one, two = connect(), connect()
+# Bytes go raw, as `_binary'...'`; without the introducer they would have to be UTF-8.
+one, two = connect(binary_prefix=True), connect()
 with one.cursor() as cursor:
     cursor.execute(
         "CREATE TABLE p (id BIGINT UNSIGNED PRIMARY KEY, i INT, d DECIMAL(20,4), f DOUBLE, s VARCHAR(20), "

@@ -205,12 +205,9 @@ macro_rules! histories {
     )*};
 }
 
-/// `SOAK=20` runs twenty times as many.
+/// A soak runs twenty times as many.
 fn cases(cases: u32) -> u32 {
-    std::env::var("SOAK")
-        .ok()
-        .and_then(|factor| factor.parse::<u32>().ok())
-        .map_or(cases, |factor| cases * factor)
+    if std::env::var_os("TIDEMILL_SOAK").is_some() { cases * 20 } else { cases }
 }
 
 histories! {

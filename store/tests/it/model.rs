@@ -261,13 +261,19 @@ async fn check_changes(
     assert_eq!(found, model.changes(from, to));
 }
 
+/// Cases of a property; a soak runs twenty times as many.
+fn config(cases: u32) -> ProptestConfig {
+    let factor = if std::env::var_os("TIDEMILL_SOAK").is_some() { 20 } else { 1 };
+    ProptestConfig { cases: cases * factor, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 fn check(home: &Home, steps: Vec<Step>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(replay(home, steps));
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config(300))]
     #[test]
     fn random_histories_agree_with_the_model_in_memory(steps in steps()) {
         check(&Home::Memory(Arc::new(store::engine::MemoryEngine::new())), steps);
@@ -275,7 +281,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 25, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config(25))]
     #[test]
     fn random_histories_agree_with_the_model_on_disk(steps in steps()) {
         check(&Home::Disk(tempfile::tempdir().unwrap()), steps);

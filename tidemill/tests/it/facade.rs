@@ -1,6 +1,7 @@
 //! The façade: open, execute, sessions, shutdown.
 
 use tidemill::{Config, Tidemill};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
 async fn statements_run_in_the_process_and_survive_a_restart() {
@@ -74,6 +75,42 @@ async fn a_view_is_maintained_read_in_each_mode_verified_and_dropped() {
     session.execute("DROP MATERIALIZED VIEW s; DROP TABLE t").await.unwrap();
     assert!(session.execute("SHOW TABLES").await.unwrap().rows.is_empty());
     drop(session);
+    tidemill.shutdown().await.unwrap();
+}
+
+/// The status line and the body of a GET.
+async fn get(address: std::net::SocketAddr, path: &str) -> (String, String) {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_owned(), body.to_owned())
+}
+
+#[tokio::test]
+async fn health_and_metrics_are_served_over_http() {
+    let mut config = Config::in_memory();
+    config.http_listen = Some("127.0.0.1:0".parse().unwrap());
+    let tidemill = Tidemill::open(config).await.unwrap();
+    let address = tidemill.http_address().unwrap();
+    tidemill
+        .execute("CREATE TABLE t (id INT); CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
+        .await
+        .unwrap();
+    assert_eq!(get(address, "/healthz").await, ("HTTP/1.1 200 OK".to_owned(), "ok\n".to_owned()));
+    let (status, text) = get(address, "/metrics").await;
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    for name in [
+        "tidemill_sessions ",
+        "tidemill_job_epoch{job=\"",
+        "tidemill_job_restarts{",
+        "tidemill_view_lag_ms{view=\"test.v\"}",
+    ] {
+        assert!(text.contains(name), "no {name} in\n{text}");
+    }
+    assert_eq!(get(address, "/nothing").await.0, "HTTP/1.1 404 Not Found");
     tidemill.shutdown().await.unwrap();
 }
 
