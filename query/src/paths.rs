@@ -159,7 +159,7 @@ impl Engine {
         loop {
             let page = match source.read_changes(candidate.record.cut, scope.at, cursor, limit).await {
                 Ok(page) => page,
-                Err(error) if error.kind() == ErrorKind::Invalid => {
+                Err(error) if error.is_history_gone() => {
                     return Ok(Changed::Gone(error.to_string()));
                 }
                 Err(error) => return Err(error),
@@ -211,10 +211,12 @@ impl Engine {
         for definition in views {
             ranges.extend(base_ranges(scope, view_of(definition)?)?);
         }
-        let idle = scope.at <= record.cut || {
-            let page = self.store().changes(&ranges, record.cut, scope.at, None, 1).await;
-            page.is_ok_and(|page| page.changes.is_empty() && page.next.is_none())
-        };
+        let idle = scope.at <= record.cut
+            || match self.store().changes(&ranges, record.cut, scope.at, None, 1).await {
+                Ok(page) => page.changes.is_empty() && page.next.is_none(),
+                Err(error) if error.is_history_gone() => false,
+                Err(error) => return Err(error),
+            };
         if idle {
             return Ok(Some(Waited::Idle));
         }

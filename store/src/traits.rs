@@ -504,7 +504,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// A page of all changes of the ranges with commit timestamps in (`from`, `to`], old values included.
     /// The first page resolves or pushes every lock in the way; costs what changed, not what exists.
-    /// Fails with `Invalid` "history is gone" if `from` is below what garbage collection has dropped.
+    /// Fails with [`Error::history_gone`] if `from` is below what garbage collection has dropped.
     async fn changes(
         &self,
         ranges: &[KeyRange],
@@ -524,7 +524,7 @@ pub trait Store: Send + Sync + 'static {
     async fn wait_change(&self, ts: Timestamp, timeout_ms: u64) -> Result<Timestamp>;
 
     /// Keeps history at and after `ts` under a name, replacing the name's previous hold; durable.
-    /// Fails with `Invalid` if that history is gone already.
+    /// Fails with [`Error::history_gone`] if it is gone already.
     async fn hold(&self, name: &str, ts: Timestamp) -> Result<()>;
 
     /// Drops a hold; a name without one is fine.

@@ -4,6 +4,9 @@
 
 use std::fmt;
 
+/// TiDB's number for a read below the safe point of its garbage collection.
+const HISTORY_GONE: u16 = 9006;
+
 /// The result of everything that can fail across crates.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -71,6 +74,18 @@ impl Error {
     /// An error of kind `Invalid` that a MySQL client sees under the given number.
     pub fn mysql(code: u16, message: impl Into<String>) -> Error {
         Error { kind: ErrorKind::Invalid, message: message.into(), mysql_code: Some(code) }
+    }
+
+    /// An error of kind `Invalid`: what is asked for lies before the history that is kept.
+    pub fn history_gone(what: impl fmt::Display) -> Error {
+        Error::mysql(HISTORY_GONE, format!("history is gone: {what}"))
+    }
+
+    /// Whether the history that was asked for is gone ([`Error::history_gone`]): rebuild, or read something
+    /// else; nothing is wrong with the store.
+    #[must_use]
+    pub fn is_history_gone(&self) -> bool {
+        self.mysql_code == Some(HISTORY_GONE)
     }
 
     /// Gives the error a MySQL number.

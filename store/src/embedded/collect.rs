@@ -34,8 +34,8 @@ impl Inner {
         self.submit(move |group| {
             let barrier = group.core.locks().barrier;
             if ts < barrier {
-                return Step::Done(Err(Error::invalid(format!(
-                    "history is gone: hold {name:?} at {ts} is below the barrier {barrier}"
+                return Step::Done(Err(Error::history_gone(format!(
+                    "hold {name:?} at {ts} is below the barrier {barrier}"
                 ))));
             }
             let key = hold_key(&name);

@@ -174,7 +174,7 @@ impl Core {
     pub(crate) fn check_history(&self, ts: Timestamp) -> Result<()> {
         let barrier = self.barrier();
         if ts < barrier {
-            return Err(Error::invalid(format!("history is gone: {ts} is below the barrier {barrier}")));
+            return Err(Error::history_gone(format!("{ts} is below the barrier {barrier}")));
         }
         Ok(())
     }
