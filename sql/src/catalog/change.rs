@@ -41,6 +41,17 @@ pub struct CatalogChange {
     pub notes: Vec<String>,
 }
 
+impl CatalogChange {
+    /// Whether two changes on one snapshot write different values to one key, so that they cannot be
+    /// merged: the later one must be made anew on a newer catalog.
+    #[must_use]
+    pub fn collides_with(&self, other: &CatalogChange) -> bool {
+        let differs =
+            |one: &Mutation| self.mutations.iter().any(|known| known.key == one.key && known != one);
+        other.mutations.iter().any(differs)
+    }
+}
+
 impl Catalog {
     /// Makes the first database, `test`, in an empty store; no mutations if there is a catalog.
     #[must_use]
@@ -73,7 +84,7 @@ impl Catalog {
     /// Several changes on one snapshot as one: the version is written once.
     ///
     /// # Panics
-    /// If two changes write different values to one key other than the version's: a bug of the caller.
+    /// If two changes collide ([`CatalogChange::collides_with`]): a bug of the caller.
     #[must_use]
     pub fn merge(&self, changes: Vec<CatalogChange>) -> CatalogChange {
         let mut merged = CatalogChange::default();
