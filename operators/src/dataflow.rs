@@ -7,10 +7,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, BooleanArray};
+use arrow::array::{Array, BooleanArray, RecordBatch};
 use types::{Delta, Error, ErrorKind, Result, TableId};
 
+use crate::Expression;
 use crate::arrange::{Arrangement, Layout, decode_rows, delta_of, with_schema};
+use crate::failures::{FailedRows, Failures, evaluate_rows};
 use crate::operator::{Context, Stateful, build};
 use crate::plan::{Node, NodeId, Operator, Plan};
 use crate::run::StateKind;
@@ -32,6 +34,15 @@ impl Default for DataflowOptions {
     fn default() -> DataflowOptions {
         DataflowOptions { parallelism: 1, memory_bytes_max: 1 << 30 }
     }
+}
+
+/// What may still come between an early barrier and the end of the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Insertions into tables only, as in a fill: what linear operators have put out stays.
+    Inserts,
+    /// Anything.
+    Changes,
 }
 
 /// What sealing hands over to be committed.
@@ -67,6 +78,7 @@ pub struct Dataflow {
     options: DataflowOptions,
     nodes: Vec<Running>,
     output: Arrangement,
+    failures: Failures,
     failure: Option<Error>,
 }
 
@@ -80,6 +92,8 @@ struct Running {
     /// Of sources: what was not passed on yet.
     pending: Vec<Delta>,
     pending_rows: usize,
+    /// Whether it loses no row while tables lose none.
+    is_growing: bool,
     rows_in: u64,
     rows_out: u64,
 }
@@ -113,12 +127,15 @@ impl Dataflow {
         let mut nodes: Vec<Running> = Vec::with_capacity(plan.nodes.len());
         for (index, node) in plan.nodes.iter().enumerate() {
             let own: Vec<State> = states.by_ref().take(node.state_kinds().len()).collect();
-            let stateful = build(&plan, node, own).map_err(|error| error.context(node_text(&plan, index)))?;
+            let stateful = build(&plan, node, own).map_err(|error| error.context(plan.node_text(index)))?;
             for (port, input) in node.inputs.iter().enumerate() {
                 nodes[input.0].users.push((index, port));
             }
+            let is_growing =
+                node.operator.is_linear() && node.inputs.iter().all(|input| nodes[input.0].is_growing);
             nodes.push(Running {
                 stateful,
+                is_growing,
                 users: Vec::new(),
                 pending: Vec::new(),
                 pending_rows: 0,
@@ -129,7 +146,9 @@ impl Dataflow {
         let schema = &plan.output().schema;
         let all: Vec<usize> = (0..schema.fields().len()).collect();
         let output = Arrangement::new(Layout::new(schema, all.clone(), all.len())?);
-        Ok(Dataflow { plan, options, nodes, output, failure: None })
+        let failed = states.next().ok_or_else(|| Error::invalid("the state of failed rows is missing"))?;
+        let failures = Failures::new(failed);
+        Ok(Dataflow { plan, options, nodes, output, failures, failure: None })
     }
 
     /// Another dataflow over the same state as of the last barrier, sharing all that is in memory.
@@ -141,11 +160,12 @@ impl Dataflow {
         let is_pending = |node: &Running| {
             node.pending_rows > 0 || node.stateful.as_ref().is_some_and(|operator| !operator.is_idle())
         };
-        if !self.output.is_empty() || self.nodes.iter().any(is_pending) {
+        if !self.output.is_empty() || !self.failures.is_idle() || self.nodes.iter().any(is_pending) {
             return Err(Error::invalid("a dataflow is forked at a barrier only"));
         }
         let states = self.nodes.iter().filter_map(|node| node.stateful.as_ref());
-        let states = states.flat_map(|operator| operator.states()).cloned().collect();
+        let states = states.flat_map(|operator| operator.states()).chain([self.failures.state()]);
+        let states = states.cloned().collect();
         Dataflow::over(Arc::clone(&self.plan), states, self.options)
     }
 
@@ -165,7 +185,7 @@ impl Dataflow {
     /// A table that the plan does not read changes nothing.
     ///
     /// # Errors
-    /// `Invalid` if columns are missing or of other types, or if an expression fails.
+    /// `Invalid` if columns are missing or of other types.
     pub fn push(&mut self, table: TableId, delta: &Delta) -> Result<()> {
         self.check_usable()?;
         let result = self.push_to_sources(table, delta);
@@ -219,13 +239,9 @@ impl Dataflow {
             }
             self.nodes[from].rows_out += delta.n_rows() as u64;
             for (user, port) in self.nodes[from].users.clone() {
-                let running = &mut self.nodes[user];
-                running.rows_in += delta.n_rows() as u64;
-                let result = match &mut running.stateful {
-                    Some(operator) => operator.push(port, delta.clone()),
-                    None => apply(&self.plan.nodes[user], &delta).map(|delta| work.push((user, delta))),
-                };
-                result.map_err(|error| error.context(node_text(&self.plan, user)))?;
+                let passed = self.take_in(user, port, &delta);
+                let passed = passed.map_err(|error| error.context(self.plan.node_text(user)))?;
+                work.extend(passed.map(|delta| (user, delta)));
             }
             if from + 1 == self.nodes.len() {
                 self.output.push(delta)?;
@@ -234,28 +250,66 @@ impl Dataflow {
         Ok(())
     }
 
+    /// A node's input; without state it has its output at once.
+    fn take_in(&mut self, node: usize, port: usize, delta: &Delta) -> Result<Option<Delta>> {
+        let running = &mut self.nodes[node];
+        running.rows_in += delta.n_rows() as u64;
+        if let Some(operator) = &mut running.stateful {
+            operator.push(port, delta.clone())?;
+            return Ok(None);
+        }
+        let mut failed = FailedRows::default();
+        let output = apply(&self.plan.nodes[node], delta, &mut failed)?;
+        self.failures.report(&self.plan, node, failed)?;
+        Ok(Some(output))
+    }
+
     /// Ends the epoch: the net change of the view by everything that was pushed since the last barrier.
     /// Equal rows come once; no weight is 0; the order does not depend on arrival or parallelism.
     ///
     /// # Errors
     /// `Corrupt` if something is deleted that is not there, `Invalid` if an expression or an aggregate
-    /// fails; the view is then at fault.
+    /// fails for rows that are there now; the view is then at fault.
     pub fn barrier(&mut self) -> Result<Delta> {
         self.check_usable()?;
-        let result = self.run_barrier();
+        let result = self.run_nodes().and_then(|()| self.failures.settle()).and_then(|()| self.take_output());
         self.keep_failure(result)
     }
 
-    fn run_barrier(&mut self) -> Result<Delta> {
-        let context = Context { parallelism: self.options.parallelism.max(1) };
+    /// Ends a part of an epoch: states take in what was pushed, so that memory is free for more. The net
+    /// change may be any; that of the parts together is the epoch's. Rows for which an expression or an
+    /// aggregate fails may still go: until then they are left out.
+    ///
+    /// # Errors
+    /// `Corrupt` if something is deleted that is not there, `Invalid` if something fails for rows that
+    /// cannot go any more.
+    pub fn early_barrier(&mut self, rest: Rest) -> Result<Delta> {
+        self.check_usable()?;
+        let result = self.run_nodes().and_then(|()| {
+            self.failures.keep(|node| rest == Rest::Inserts && self.nodes[node].is_growing)?;
+            self.take_output()
+        });
+        self.keep_failure(result)
+    }
+
+    fn run_nodes(&mut self) -> Result<()> {
+        let (parallelism, any_failed) = (self.options.parallelism.max(1), self.failures.any_before());
+        let context = Context { parallelism, any_failed };
         for index in 0..self.nodes.len() {
             self.pass_pending(index)?;
             if let Some(mut operator) = self.nodes[index].stateful.take() {
-                let result = operator.barrier(&context, &mut |delta| self.send(index, delta));
+                let mut failed = FailedRows::default();
+                let result = operator.barrier(&context, &mut |delta| self.send(index, delta), &mut failed);
                 self.nodes[index].stateful = Some(operator);
-                result.map_err(|error| error.context(node_text(&self.plan, index)))?;
+                result
+                    .and_then(|()| self.failures.report(&self.plan, index, failed))
+                    .map_err(|error| error.context(self.plan.node_text(index)))?;
             }
         }
+        Ok(())
+    }
+
+    fn take_output(&mut self) -> Result<Delta> {
         let run = self.output.take()?;
         let rows = (0..run.n_rows()).map(|index| run.key(index)).collect();
         let weights = (0..run.n_rows()).map(|index| run.weight(index)).collect();
@@ -296,6 +350,9 @@ impl Dataflow {
                 number += 1;
             }
         }
+        if let Some(manifest) = self.failures.state_mut().seal(namer, &mut sealed.runs)? {
+            sealed.manifests.push((number, manifest));
+        }
         Ok(sealed)
     }
 
@@ -306,6 +363,7 @@ impl Dataflow {
             .iter()
             .filter_map(|node| node.stateful.as_ref())
             .flat_map(|operator| operator.states())
+            .chain([self.failures.state()])
             .map(State::manifest)
             .collect()
     }
@@ -317,7 +375,8 @@ impl Dataflow {
         let states = operators.map(|operator| {
             operator.pending_bytes() + operator.states().iter().map(|state| state.memory_bytes()).sum::<u64>()
         });
-        states.sum::<u64>() + self.output.n_bytes()
+        let failures = self.failures.pending_bytes() + self.failures.state().memory_bytes();
+        states.sum::<u64>() + self.output.n_bytes() + failures
     }
 
     /// Whether what is not sealed yet exceeds the memory limit: the driver should end the epoch.
@@ -328,7 +387,8 @@ impl Dataflow {
             operator.pending_bytes()
                 + operator.states().iter().map(|state| state.unsealed_bytes()).sum::<u64>()
         });
-        unsealed.sum::<u64>() + self.output.n_bytes() > self.options.memory_bytes_max
+        let failures = self.failures.pending_bytes() + self.failures.state().unsealed_bytes();
+        unsealed.sum::<u64>() + self.output.n_bytes() + failures > self.options.memory_bytes_max
     }
 
     /// What each operator has done and keeps.
@@ -368,30 +428,34 @@ impl Dataflow {
     }
 }
 
-fn node_text(plan: &Plan, index: usize) -> String {
-    format!("operator {index} ({})", plan.nodes[index].operator.name())
-}
-
-/// Applies an operator without state.
-fn apply(node: &Node, delta: &Delta) -> Result<Delta> {
+/// Applies an operator without state to the rows that it can be applied to; the others are reported.
+fn apply(node: &Node, delta: &Delta, failed: &mut FailedRows) -> Result<Delta> {
+    let one = |expression: &Arc<dyn Expression>, rows: &RecordBatch| {
+        expression.evaluate(rows).map_err(|error| error.context(expression.describe()))
+    };
+    let weights = delta.weights().values();
     match &node.operator {
         Operator::Filter { predicate } => {
-            let array =
-                predicate.evaluate(delta.batch()).map_err(|error| error.context(predicate.describe()))?;
-            let mask = array.as_any().downcast_ref::<BooleanArray>();
+            let evaluate = |rows: &RecordBatch| Ok(vec![one(predicate, rows)?]);
+            let Some(evaluated) = evaluate_rows(delta.batch(), weights, failed, evaluate)? else {
+                return Ok(Delta::empty(Arc::clone(&node.schema)));
+            };
+            let delta = evaluated.kept_of(delta)?;
+            let mask = evaluated.columns[0].as_any().downcast_ref::<BooleanArray>();
             let mask = mask.filter(|mask| mask.len() == delta.n_rows());
             let mask =
                 mask.ok_or_else(|| Error::invalid(format!("{} is no predicate", predicate.describe())))?;
             let all_hold = mask.null_count() == 0 && mask.true_count() == mask.len();
-            let kept = if all_hold { delta.clone() } else { delta.filter(mask)? };
+            let kept = if all_hold { delta } else { delta.filter(mask)? };
             with_schema(&kept, &node.schema, kept.batch().columns().to_vec())
         }
         Operator::Project { expressions } => {
-            let evaluate = |expression: &Arc<dyn crate::Expression>| {
-                expression.evaluate(delta.batch()).map_err(|error| error.context(expression.describe()))
-            };
-            let columns = expressions.iter().map(evaluate).collect::<Result<Vec<_>>>()?;
-            with_schema(delta, &node.schema, columns)
+            let evaluate =
+                |rows: &RecordBatch| expressions.iter().map(|expression| one(expression, rows)).collect();
+            match evaluate_rows(delta.batch(), weights, failed, evaluate)? {
+                Some(evaluated) => with_schema(&evaluated.kept_of(delta)?, &node.schema, evaluated.columns),
+                None => Ok(Delta::empty(Arc::clone(&node.schema))),
+            }
         }
         Operator::Union => with_schema(delta, &node.schema, delta.batch().columns().to_vec()),
         other => Err(Error::invalid(format!("{} takes no input at once", other.name()))),

@@ -10,13 +10,14 @@ mod arrange;
 mod dataflow;
 mod encoding;
 mod expression;
+mod failures;
 mod merge;
 mod operator;
 mod plan;
 mod run;
 mod state;
 
-pub use dataflow::{Dataflow, DataflowOptions, OperatorStatistics, Sealed};
+pub use dataflow::{Dataflow, DataflowOptions, OperatorStatistics, Rest, Sealed};
 pub use encoding::{EncodedRows, HASH_BYTES, RowCodec, key_hash, keyed, trim_padding, vnode};
 pub use expression::Expression;
 pub use merge::{Merge, Merged};

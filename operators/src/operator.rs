@@ -11,6 +11,7 @@ use types::{Delta, Error, Result};
 pub(crate) use aggregate::collections;
 pub(crate) use join::needs_condition;
 
+use crate::failures::FailedRows;
 use crate::plan::{Node, Operator, Plan};
 use crate::state::State;
 
@@ -19,6 +20,8 @@ use crate::state::State;
 pub(crate) struct Context {
     /// Shards that may work at once.
     pub(crate) parallelism: usize,
+    /// Whether a row of this dataflow is left out since an early barrier.
+    pub(crate) any_failed: bool,
 }
 
 /// Where an operator's output goes, batch by batch.
@@ -29,8 +32,9 @@ pub(crate) trait Stateful: std::fmt::Debug + Send + Sync {
     /// Takes in rows of one input.
     fn push(&mut self, input: usize, delta: Delta) -> Result<()>;
 
-    /// Ends the epoch: puts out its change, and appends what was learnt to the states.
-    fn barrier(&mut self, context: &Context, output: &mut Output<'_>) -> Result<()>;
+    /// Ends the epoch: puts out its change, and appends what was learnt to the states. Rows of the output
+    /// that cannot be evaluated are reported instead; so is their going.
+    fn barrier(&mut self, context: &Context, output: &mut Output<'_>, failed: &mut FailedRows) -> Result<()>;
 
     /// The states in the order of their numbers.
     fn states(&self) -> Vec<&State>;

@@ -49,7 +49,13 @@ impl Plan {
         tables
     }
 
-    /// The number of states that its operators keep; they are numbered in the order of nodes.
+    /// A node as errors name it.
+    pub(crate) fn node_text(&self, index: usize) -> String {
+        format!("operator {index} ({})", self.nodes[index].operator.name())
+    }
+
+    /// The number of states: those of its operators, in the order of nodes, then one of the rows that could
+    /// not be evaluated yet.
     #[must_use]
     pub fn states_count(&self) -> usize {
         self.state_kinds().len()
@@ -58,7 +64,9 @@ impl Plan {
     /// The kinds of its states, by number.
     #[must_use]
     pub fn state_kinds(&self) -> Vec<StateKind> {
-        self.nodes.iter().flat_map(Node::state_kinds).collect()
+        let mut kinds: Vec<StateKind> = self.nodes.iter().flat_map(Node::state_kinds).collect();
+        kinds.push(StateKind::Multiset);
+        kinds
     }
 
     /// A text that says all that the meaning of stored state depends on.
@@ -219,6 +227,23 @@ impl Node {
 }
 
 impl Operator {
+    /// Whether a row of its output hangs on one row of each input alone: more rows in are only more out.
+    #[must_use]
+    pub fn is_linear(&self) -> bool {
+        match self {
+            Operator::Source { .. }
+            | Operator::Values { .. }
+            | Operator::Filter { .. }
+            | Operator::Project { .. }
+            | Operator::Union
+            | Operator::Join { kind: JoinKind::Inner, .. } => true,
+            Operator::Join { .. }
+            | Operator::Aggregate { .. }
+            | Operator::Distinct
+            | Operator::AtMostOneRow => false,
+        }
+    }
+
     /// What it is called in statistics and errors.
     #[must_use]
     pub fn name(&self) -> &'static str {

@@ -99,11 +99,13 @@ pub struct State {
     sealed: Vec<Arc<Handle>>,
     /// Oldest first; all newer than `sealed`.
     memory: Vec<Run>,
+    /// Sealed runs were let go of, and no manifest says so yet.
+    is_cleared: bool,
 }
 
 impl std::fmt::Debug for State {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let State { kind, sealed, memory, source: _ } = self;
+        let State { kind, sealed, memory, source: _, is_cleared: _ } = self;
         write!(formatter, "State({kind:?}, {} sealed runs, {} in memory)", sealed.len(), memory.len())
     }
 }
@@ -117,7 +119,7 @@ impl State {
             .iter()
             .map(|meta| Arc::new(Handle { meta: meta.clone(), run: OnceLock::new() }))
             .collect();
-        State { kind, source, sealed, memory: Vec::new() }
+        State { kind, source, sealed, memory: Vec::new(), is_cleared: false }
     }
 
     /// What its entries mean.
@@ -199,6 +201,13 @@ impl State {
         merge_runs(self.kind, &runs, Deletions::Keep, RUN_BYTES_MAX)?
             .into_iter()
             .try_for_each(|run| self.append(run))
+    }
+
+    /// Takes everything out.
+    pub(crate) fn clear(&mut self) {
+        self.is_cleared |= !self.sealed.is_empty();
+        self.sealed.clear();
+        self.memory.clear();
     }
 
     /// Puts one key of a map; for many keys build a run and append it.
@@ -314,8 +323,9 @@ impl State {
     /// # Errors
     /// As [`State::runs`].
     pub fn seal(&mut self, namer: &mut RunNamer, sealed: &mut Vec<SealedRun>) -> Result<Option<Manifest>> {
+        let is_cleared = std::mem::take(&mut self.is_cleared);
         if self.memory.is_empty() {
-            return Ok(None);
+            return Ok(is_cleared.then(Manifest::default));
         }
         let n_kept = self.n_kept_runs();
         let deletions = if n_kept == 0 { Deletions::Drop } else { Deletions::Keep };
@@ -325,7 +335,7 @@ impl State {
         }
         runs.extend(&self.memory);
         let merged = merge_runs(self.kind, &runs, deletions, RUN_BYTES_MAX)?;
-        let is_unchanged = merged.is_empty() && n_kept == self.sealed.len();
+        let is_unchanged = !is_cleared && merged.is_empty() && n_kept == self.sealed.len();
         self.memory.clear();
         let tier = self.sealed[..n_kept].last().map_or(0, |handle| handle.meta.tier + 1);
         self.sealed.truncate(n_kept);

@@ -24,7 +24,7 @@ use crate::board::FillProgress;
 use crate::ddl::{commit_ddl, fill_of};
 use crate::records::{FillPhase, FillPosition, decode, encode, from_hex, to_hex};
 use crate::shared::Shared;
-use crate::views::ViewFault;
+use crate::views::{Ends, ViewFault};
 use crate::worker::{AtStart, Worker, view_of};
 
 /// How a run of a fill ended.
@@ -193,7 +193,7 @@ impl FillRun {
             let page = source.read_rows(table, self.position.snapshot, last_key.as_deref(), n_rows).await;
             let page = match page {
                 Ok(page) => page,
-                Err(error) if error.kind() == ErrorKind::Invalid => {
+                Err(error) if error.is_history_gone() => {
                     let fault = ViewFault { reason: error.message().to_owned(), key: None };
                     self.worker.views.fault(self.view, fault);
                     break;
@@ -270,7 +270,11 @@ impl FillRun {
     async fn commit_epoch(&mut self, cut: Timestamp, position: FillPosition, started: Instant) -> Result<()> {
         let opened = self.worker.open(cut).await?;
         let own = vec![Mutation::put(records::fill_position_key(self.worker.job), encode(&position)?)];
-        let sealed = self.worker.seal(opened.clone(), own).await?;
+        let ends = match position.phase {
+            FillPhase::Snapshot { .. } => Ends::Piece,
+            FillPhase::CatchUp => Ends::Cut,
+        };
+        let sealed = self.worker.seal(opened.clone(), own, ends).await?;
         if self.worker.views.faults.contains_key(&self.view) {
             let (job, generation) = (self.worker.job, self.worker.generation);
             return self.worker.shared.coordinator.abort(job, generation, opened.epoch).await;

@@ -21,7 +21,7 @@ use crate::ddl::{fill_of, forget_table};
 use crate::records::{FillPhase, FillPosition, decode};
 use crate::schedule::{Pending, Schedule};
 use crate::shared::Shared;
-use crate::views::ViewFault;
+use crate::views::{Ends, ViewFault};
 use crate::worker::{AtStart, Worker, view_of};
 
 /// Runs a continuous job until shutdown.
@@ -127,7 +127,7 @@ impl JobRun {
         shared.pass("runtime::absorbed")?;
         let opened = self.worker.open(self.worker.read_to).await?;
         let offers = shared.offers.take(self.worker.job, opened.cut);
-        let sealed = self.worker.seal(opened.clone(), Vec::new()).await?;
+        let sealed = self.worker.seal(opened.clone(), Vec::new(), Ends::Cut).await?;
         let reached = self.await_fills(offers).await;
         let mut adoption =
             Adoption { job: self.worker.job, reached, adopted: BTreeSet::new(), dropped: Vec::new() };
@@ -270,13 +270,14 @@ impl AtStart for Adoption {
         let mut mutations = Vec::new();
         // Faults and adoptions could touch one definition; the fills wait for the next epoch.
         for offer in self.reached.iter().filter(|_| faults.is_empty()) {
-            let replaces = catalog.tables.get(&offer.view).and_then(|known| known.view.as_ref()?.replaces);
-            if (replaces.is_some() && !self.dropped.is_empty())
-                || !self.may_adopt(snapshot, catalog, cut, offer).await?
-            {
+            if !self.may_adopt(snapshot, catalog, cut, offer).await? {
                 continue;
             }
             let change = catalog.publish_view(offer.view)?;
+            // A view that is swapped in rewrites the definitions over it, of which one may be offered too.
+            if changes.iter().any(|known| known.collides_with(&change)) {
+                continue;
+            }
             for gone in &change.dropped {
                 mutations.extend(forget_table(gone)?);
                 self.dropped.push(gone.id());

@@ -291,7 +291,7 @@ impl Runtime {
         }
         match store.changes(&ranges, known.cut, at, None, 1).await {
             Ok(page) => Ok(page.changes.is_empty() && page.next.is_none()),
-            Err(error) if error.kind() == ErrorKind::Invalid => Ok(false),
+            Err(error) if error.is_history_gone() => Ok(false),
             Err(error) => Err(error),
         }
     }

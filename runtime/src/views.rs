@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, Schema};
-use operators::{Dataflow, DataflowOptions, Manifest, Operator, Plan, RunNamer, RunSource, SealedRun};
+use operators::{Dataflow, DataflowOptions, Manifest, Operator, Plan, Rest, RunNamer, RunSource, SealedRun};
 use sink::{Fold, SINK_STATE, SinkError, ViewSink, manifest_mutation};
 use source::{ChangesPage, RowFault, RowsPage};
 use sql::catalog::TableDefinition;
@@ -37,6 +37,15 @@ pub(crate) struct ViewPart {
     pub(crate) mutations: Vec<Mutation>,
     /// Runs to write before the vote.
     pub(crate) runs: Vec<SealedRun>,
+}
+
+/// What sealing ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// An epoch whose views stand at its cut: what fails there is a fault.
+    Cut,
+    /// A piece of a fill with more to come: rows that fail may be gone when the last piece is in.
+    Piece,
 }
 
 /// A view at work.
@@ -100,14 +109,18 @@ impl View {
         Ok(())
     }
 
-    /// Ends what was pushed: the output is folded and the dataflow can go on or be sealed.
-    fn barrier(&mut self) -> std::result::Result<(), SinkError> {
-        let output = self.dataflow.barrier()?;
+    /// Folds what was pushed, with more to come before the cut.
+    fn early_barrier(&mut self, rest: Rest) -> std::result::Result<(), SinkError> {
+        let output = self.dataflow.early_barrier(rest)?;
         self.sink.add(&mut self.fold, &output)
     }
 
-    fn seal(&mut self, namer: &mut RunNamer) -> std::result::Result<ViewPart, SinkError> {
-        self.barrier()?;
+    fn seal(&mut self, namer: &mut RunNamer, ends: Ends) -> std::result::Result<ViewPart, SinkError> {
+        let output = match ends {
+            Ends::Cut => self.dataflow.barrier()?,
+            Ends::Piece => self.dataflow.early_barrier(Rest::Inserts)?,
+        };
+        self.sink.add(&mut self.fold, &output)?;
         let prepared = self.sink.prepare(std::mem::take(&mut self.fold))?;
         let mut sealed = self.dataflow.seal(namer)?;
         let sink_manifest = self.sink.seal(namer, &mut sealed.runs)?;
@@ -211,7 +224,7 @@ impl Views {
     /// What is not a view's own fault.
     pub(crate) fn push_changes(&mut self, page: &ChangesPage, tables: &Tables) -> Result<()> {
         for changed in &page.deltas {
-            self.push(changed.table, &tables.widen(changed.table, &changed.delta)?)?;
+            self.push(changed.table, &tables.widen(changed.table, &changed.delta)?, Rest::Changes)?;
         }
         self.fault_rows(&page.faults);
         Ok(())
@@ -222,16 +235,16 @@ impl Views {
     /// # Errors
     /// What is not a view's own fault.
     pub(crate) fn push_rows(&mut self, table: TableId, page: &RowsPage, tables: &Tables) -> Result<()> {
-        self.push(table, &tables.widen(table, &page.delta)?)?;
+        self.push(table, &tables.widen(table, &page.delta)?, Rest::Inserts)?;
         self.fault_rows(&page.faults);
         Ok(())
     }
 
-    fn push(&mut self, table: TableId, delta: &Delta) -> Result<()> {
+    fn push(&mut self, table: TableId, delta: &Delta, rest: Rest) -> Result<()> {
         self.each(|view| {
             view.push(table, delta)?;
             // Early barriers keep a huge epoch within the memory limit: state and fold take it in.
-            if view.dataflow.wants_barrier() { view.barrier() } else { Ok(()) }
+            if view.dataflow.wants_barrier() { view.early_barrier(rest) } else { Ok(()) }
         })
     }
 
@@ -257,11 +270,12 @@ impl Views {
         job: JobId,
         generation: Generation,
         epoch: Epoch,
+        ends: Ends,
     ) -> Result<BTreeMap<TableId, ViewPart>> {
         let mut parts = BTreeMap::new();
         self.each(|view| {
             let mut namer = RunNamer::new(job, generation, epoch, view.id());
-            parts.insert(view.id(), view.seal(&mut namer)?);
+            parts.insert(view.id(), view.seal(&mut namer, ends)?);
             Ok(())
         })?;
         Ok(parts)

@@ -27,7 +27,7 @@ use crate::EpochStatus;
 use crate::records::{ViewStats, decode, view_stats_key};
 use crate::shared::Shared;
 use crate::transaction::{EpochTransaction, Prewritten, assert_distinct, repeat};
-use crate::views::{Stored, Tables, View, ViewFault, ViewPart, Views};
+use crate::views::{Ends, Stored, Tables, View, ViewFault, ViewPart, Views};
 
 /// Source changes of one page.
 const CHANGES_PER_PAGE: usize = 8192;
@@ -227,7 +227,7 @@ impl Worker {
             let read = self.source.read_changes(self.read_to, to, cursor.take(), CHANGES_PER_PAGE).await;
             let page = match read {
                 Ok(page) => page,
-                Err(error) if error.kind() == ErrorKind::Invalid => {
+                Err(error) if error.is_history_gone() => {
                     self.lose_history(&error);
                     break;
                 }
@@ -316,10 +316,16 @@ impl Worker {
     ///
     /// # Errors
     /// What is not a view's own fault.
-    pub(crate) async fn seal(&mut self, opened: Opened, own: Vec<Mutation>) -> Result<SealedEpoch> {
+    pub(crate) async fn seal(
+        &mut self,
+        opened: Opened,
+        own: Vec<Mutation>,
+        ends: Ends,
+    ) -> Result<SealedEpoch> {
         let (job, generation, epoch) = (self.job, self.generation, opened.epoch);
         self.shared.board.waiting_for(job, "views to seal");
-        let parts = self.with_views("sealing views", move |views| views.seal(job, generation, epoch)).await?;
+        let parts =
+            self.with_views("sealing views", move |views| views.seal(job, generation, epoch, ends)).await?;
         self.shared.pass("runtime::sealed")?;
         self.shared.board.waiting_for(job, "runs to be written");
         for part in parts.values() {

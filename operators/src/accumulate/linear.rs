@@ -57,6 +57,10 @@ impl Linear {
         Ok(Linear { function, output_type, argument_scale, counts: Vec::new(), sums })
     }
 
+    pub(crate) fn output_type(&self) -> &DataType {
+        &self.output_type
+    }
+
     pub(crate) fn n_groups(&self) -> usize {
         self.counts.len()
     }

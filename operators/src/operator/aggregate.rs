@@ -19,6 +19,7 @@ use types::{Delta, Error, Result};
 use crate::accumulate::{ValueCodec, call_output_type};
 use crate::arrange::{Arrangement, Layout, by_shards, part_of};
 use crate::encoding::{HASH_BYTES, keyed};
+use crate::failures::FailedRows;
 use crate::operator::{Context, Output, Stateful};
 use crate::plan::{AggregateCall, AggregateFunction, Node, Operator};
 use crate::run::Run;
@@ -189,6 +190,7 @@ struct Found {
     deltas: Vec<Delta>,
     groups: Run,
     collected: Vec<Run>,
+    failed: FailedRows,
 }
 
 impl Stateful for Aggregate {
@@ -196,7 +198,7 @@ impl Stateful for Aggregate {
         self.input.push(delta)
     }
 
-    fn barrier(&mut self, context: &Context, output: &mut Output<'_>) -> Result<()> {
+    fn barrier(&mut self, context: &Context, output: &mut Output<'_>, failed: &mut FailedRows) -> Result<()> {
         let delta = self.input.take()?;
         if delta.n_rows() == 0 {
             let key = keyed(&[]);
@@ -205,7 +207,7 @@ impl Stateful for Aggregate {
             }
             // A global aggregate over nothing is a row, from the first epoch on.
             let mut groups = Groups::load(&self.shape, &self.groups, vec![&key])?;
-            let found = groups.finish(&self.shape)?;
+            let found = groups.finish(&self.shape, failed)?;
             found.0.into_iter().try_for_each(output)?;
             return self.groups.append(found.1);
         }
@@ -214,6 +216,7 @@ impl Stateful for Aggregate {
         let work = |hashes| self.run_shard(&delta, part_of(&delta, &hashes));
         by_shards(delta.n_rows(), context.parallelism, work, |found| {
             groups.push(found.groups);
+            failed.extend(found.failed);
             collected.iter_mut().zip(found.collected).for_each(|(runs, run)| runs.push(run));
             found.deltas.into_iter().try_for_each(&mut *output)
         })?;
@@ -267,8 +270,9 @@ impl Aggregate {
             groups.take_collection(shape, index, &self.collected[index], &run)?;
             collected.push(run);
         }
-        let (deltas, learnt) = groups.finish(shape)?;
-        Ok(Found { deltas, groups: learnt, collected })
+        let mut failed = FailedRows::default();
+        let (deltas, learnt) = groups.finish(shape, &mut failed)?;
+        Ok(Found { deltas, groups: learnt, collected, failed })
     }
 }
 

@@ -4,6 +4,7 @@ use arrow::datatypes::SchemaRef;
 use types::{Delta, Result};
 
 use crate::arrange::{Arrangement, Layout, by_shards, check_deletions, decode_rows, delta_of, part_of};
+use crate::failures::FailedRows;
 use crate::operator::{Context, Output, Stateful};
 use crate::run::Run;
 use crate::state::State;
@@ -28,7 +29,12 @@ impl Stateful for Distinct {
         self.input.push(delta)
     }
 
-    fn barrier(&mut self, context: &Context, output: &mut Output<'_>) -> Result<()> {
+    fn barrier(
+        &mut self,
+        context: &Context,
+        output: &mut Output<'_>,
+        _failed: &mut FailedRows,
+    ) -> Result<()> {
         let delta = self.input.take()?;
         let (layout, state) = (self.input.layout(), &self.state);
         check_deletions(state, &delta, layout)?;

@@ -19,6 +19,7 @@ use types::{Delta, Error, Result};
 
 use crate::Expression;
 use crate::arrange::{Arrangement, Layout, by_shards, check_deletions, decode_rows, delta_of, part_of};
+use crate::failures::FailedRows;
 use crate::operator::{Context, Output, Stateful};
 use crate::plan::{JoinKind, Node, Operator};
 use crate::run::Run;
@@ -168,12 +169,15 @@ struct Work<'a> {
     hashes: RangeInclusive<u32>,
     left_state: &'a State,
     right_state: &'a State,
+    /// Whether pairs may have failed before.
+    any_failed: bool,
 }
 
 /// What one shard found.
 #[derive(Default)]
 struct Found {
     deltas: Vec<Delta>,
+    failed: FailedRows,
     counts: Option<Run>,
 }
 
@@ -193,7 +197,7 @@ impl Stateful for Join {
         Ok(())
     }
 
-    fn barrier(&mut self, context: &Context, output: &mut Output<'_>) -> Result<()> {
+    fn barrier(&mut self, context: &Context, output: &mut Output<'_>, failed: &mut FailedRows) -> Result<()> {
         for delta in std::mem::take(&mut self.unmatched) {
             let columns = delta.batch().columns().to_vec();
             output(self.shape.left_columns(columns, delta.weights().values().to_vec())?)?;
@@ -217,12 +221,14 @@ impl Stateful for Join {
                 hashes,
                 left_state: &self.left_state,
                 right_state: &self.right_state,
+                any_failed: context.any_failed,
             };
             work.run(self.counts.as_ref())
         };
         let mut counts = Vec::new();
         by_shards(n_rows, context.parallelism, work, |found| {
             counts.extend(found.counts);
+            failed.extend(found.failed);
             found.deltas.into_iter().try_for_each(&mut *output)
         })?;
         if let Some(state) = &mut self.counts {

@@ -6,6 +6,7 @@ use types::{Delta, Error, Result};
 
 use crate::arrange::{Arrangement, Layout, check_deletions, decode_rows, delta_of};
 use crate::encoding::keyed;
+use crate::failures::FailedRows;
 use crate::operator::{Context, Output, Stateful};
 use crate::state::State;
 
@@ -33,19 +34,21 @@ impl AtMostOneRow {
         Ok(AtMostOneRow { schema: SchemaRef::clone(schema), input: Arrangement::new(layout), rows, marker })
     }
 
-    /// The row that stands for the state now.
-    fn current(&self, weight: i64) -> Result<Delta> {
+    /// Puts out the row that stands for the state now; two rows are no result.
+    fn put_out(&self, weight: i64, output: &mut Output<'_>, failed: &mut FailedRows) -> Result<()> {
         let mut scan = self.rows.scan_all()?;
         let first = scan.next_weight()?;
         match first {
             None => {
                 let columns = self.schema.fields().iter().map(|field| new_null_array(field.data_type(), 1));
-                delta_of(&self.schema, columns.collect(), vec![weight])
+                output(delta_of(&self.schema, columns.collect(), vec![weight])?)
             }
             Some((row, 1)) if scan.next_weight()?.is_none() => {
-                delta_of(&self.schema, decode_rows(self.input.layout(), vec![row])?, vec![weight])
+                output(delta_of(&self.schema, decode_rows(self.input.layout(), vec![row])?, vec![weight])?)
             }
-            Some(_) => Err(Error::mysql(SUBQUERY_ROWS, "subquery returns more than 1 row")),
+            Some(_) => {
+                failed.add(Error::mysql(SUBQUERY_ROWS, "subquery returns more than 1 row"), &[], weight)
+            }
         }
     }
 }
@@ -55,7 +58,12 @@ impl Stateful for AtMostOneRow {
         self.input.push(delta)
     }
 
-    fn barrier(&mut self, _context: &Context, output: &mut Output<'_>) -> Result<()> {
+    fn barrier(
+        &mut self,
+        _context: &Context,
+        output: &mut Output<'_>,
+        failed: &mut FailedRows,
+    ) -> Result<()> {
         let delta = self.input.take()?;
         let marker = keyed(&[]);
         let is_first = self.marker.get(&marker)?.is_none();
@@ -66,10 +74,10 @@ impl Stateful for AtMostOneRow {
         if is_first {
             self.marker.put(&marker, Some(&[]))?;
         } else {
-            output(self.current(-1)?)?;
+            self.put_out(-1, output, failed)?;
         }
         self.rows.append(delta)?;
-        output(self.current(1)?)
+        self.put_out(1, output, failed)
     }
 
     fn states(&self) -> Vec<&State> {

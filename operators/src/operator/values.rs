@@ -4,6 +4,7 @@ use arrow::array::RecordBatch;
 use types::{Delta, Error, Result};
 
 use crate::encoding::keyed;
+use crate::failures::FailedRows;
 use crate::operator::{Context, Output, Stateful};
 use crate::state::State;
 
@@ -24,7 +25,12 @@ impl Stateful for Values {
         Err(Error::invalid("fixed rows take no input"))
     }
 
-    fn barrier(&mut self, _context: &Context, output: &mut Output<'_>) -> Result<()> {
+    fn barrier(
+        &mut self,
+        _context: &Context,
+        output: &mut Output<'_>,
+        _failed: &mut FailedRows,
+    ) -> Result<()> {
         let marker = keyed(&[]);
         if self.state.get(&marker)?.is_none() {
             self.state.put(&marker, Some(&[]))?;

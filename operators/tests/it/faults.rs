@@ -5,13 +5,14 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use operators::AggregateFunction::{Count, Max, Min, Sum};
-use operators::{DataflowOptions, Expression, JoinKind, Operator, Plan};
+use operators::{DataflowOptions, Expression, JoinKind, Operator, Plan, Rest};
 use types::{Error, ErrorKind};
 
 use crate::harness::Harness;
 use crate::model::{Row, Value};
 use crate::plans::{
-    LEFT, PlanBuilder, RIGHT, aggregate_plan, call, distinct, join_plan, left_v_at_most_right_v, schemas,
+    LEFT, PlanBuilder, RIGHT, aggregate_plan, call, difference_is_even, distinct, fails_for_negative_v,
+    join_plan, left_v_at_most_right_v, schemas, unsigned_difference,
 };
 
 fn row(k: i64, v: i64) -> Row {
@@ -95,6 +96,145 @@ fn a_scalar_subquery_of_two_rows_is_an_error_only_while_there_are_two() {
     let error = harness.barrier().unwrap_err();
     assert_eq!(error.mysql_code(), Some(1242));
     assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+/// Both sides of a join change at once: the pair of the new left row with the old right one never was.
+#[test]
+fn a_pair_of_a_new_row_with_an_old_one_is_no_fault() {
+    for kind in [JoinKind::Inner, JoinKind::Left] {
+        let mut plan = PlanBuilder::default();
+        let left = plan.source(LEFT, &[0, 1]);
+        let right = plan.source(RIGHT, &[0, 1]);
+        let joined = plan.join(kind, (left, &[0]), (right, &[0]), false, None);
+        plan.project(joined, &[unsigned_difference()]);
+        check_phantom(plan.build());
+        check_phantom(join_plan(kind, &[0], false, Some(difference_is_even())));
+    }
+    for kind in [JoinKind::LeftSemi, JoinKind::LeftAnti, JoinKind::LeftAntiNullAware] {
+        check_phantom(join_plan(kind, &[0], false, Some(difference_is_even())));
+    }
+}
+
+fn check_phantom(plan: Plan) {
+    for is_split in [false, true] {
+        let mut harness = Harness::new(plan.clone(), schemas(), DataflowOptions::default());
+        harness.push(&[(LEFT, row(1, 10), 1), (RIGHT, row(1, 5), 1)]).unwrap();
+        harness.barrier().unwrap();
+        harness.check();
+        harness.push(&[(LEFT, row(1, 10), -1), (LEFT, row(1, 1), 1)]).unwrap();
+        if is_split {
+            harness.early_barrier(Rest::Changes).unwrap();
+        }
+        harness.push(&[(RIGHT, row(1, 5), -1), (RIGHT, row(1, 0), 1)]).unwrap();
+        harness.barrier().unwrap();
+        harness.check();
+        harness.seal();
+        // The pair is there now, and then the query fails too.
+        harness.push(&[(RIGHT, row(1, 0), -1), (RIGHT, row(1, 7), 1)]).unwrap();
+        assert_eq!(harness.barrier().unwrap_err().mysql_code(), Some(1690));
+        assert_eq!(crate::model::recompute(&harness.plan, &harness.tables), None);
+    }
+}
+
+/// The condition fails for a pair, and then its left row goes: with it goes the failure.
+#[test]
+fn a_failed_pair_goes_with_either_of_its_rows() {
+    for kind in [JoinKind::Left, JoinKind::LeftSemi, JoinKind::LeftAnti] {
+        for gone in [(LEFT, row(1, 1), -1), (RIGHT, row(1, 5), -1)] {
+            let plan = join_plan(kind, &[0], false, Some(difference_is_even()));
+            let mut harness = Harness::new(plan, schemas(), DataflowOptions::default());
+            harness.push(&[(LEFT, row(1, 1), 1), (RIGHT, row(1, 5), 1)]).unwrap();
+            harness.early_barrier(Rest::Changes).unwrap();
+            harness.push(&[gone]).unwrap();
+            harness.barrier().unwrap();
+            harness.check();
+        }
+    }
+}
+
+/// What an insertion cannot make good fails at once, not at the end of a long fill; other things wait.
+#[test]
+fn a_fill_fails_early_only_where_nothing_can_mend_it() {
+    let mut plan = PlanBuilder::default();
+    let source = plan.source(LEFT, &[0, 1]);
+    plan.filter(source, fails_for_negative_v());
+    let mut harness = Harness::new(plan.build(), schemas(), DataflowOptions::default());
+    harness.push(&[(LEFT, row(1, -1), 1)]).unwrap();
+    let error = harness.early_barrier(Rest::Inserts).unwrap_err();
+    assert!(error.message().contains("operator 1 (filter)"), "{error}");
+
+    let mut plan = PlanBuilder::default();
+    let left = plan.source(LEFT, &[0, 1]);
+    let right = plan.source(RIGHT, &[0, 1]);
+    let kept = plan.join(JoinKind::LeftAnti, (left, &[0]), (right, &[0]), false, None);
+    plan.filter(kept, fails_for_negative_v());
+    let mut harness = Harness::new(plan.build(), schemas(), DataflowOptions::default());
+    harness.push(&[(LEFT, row(1, -1), 1)]).unwrap();
+    harness.early_barrier(Rest::Inserts).unwrap();
+    harness.seal();
+    harness.dataflow = harness.open();
+    harness.push(&[(RIGHT, row(1, 0), 1)]).unwrap();
+    harness.barrier().unwrap();
+    harness.check();
+}
+
+/// Halfway a sum is out of range and a scalar subquery has two rows; at the end neither is so.
+#[test]
+fn sums_and_scalar_subqueries_may_be_wrong_halfway() {
+    let decimal = DataType::Decimal256(65, 0);
+    let schema = Arc::new(Schema::new(vec![Field::new("d", decimal.clone(), true)]));
+    let mut plan = PlanBuilder::default();
+    let source = plan.add(Operator::Source { table: LEFT, columns: vec![0] }, &[], Arc::clone(&schema));
+    plan.aggregate(source, &[], &[call(Sum, &[0])]);
+    let runs = Arc::new(crate::harness::MemoryRuns::default());
+    let mut dataflow =
+        operators::Dataflow::open(Arc::new(plan.build()), vec![], runs, DataflowOptions::default()).unwrap();
+    let delta = |weight: i64| {
+        let nines = arrow::datatypes::i256::from_string(&"9".repeat(65)).unwrap();
+        let column =
+            arrow::array::Decimal256Array::from(vec![nines]).with_precision_and_scale(65, 0).unwrap();
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(column)]).unwrap();
+        types::Delta::new(batch, vec![weight].into())
+    };
+    dataflow.push(LEFT, &delta(2)).unwrap();
+    assert!(dataflow.early_barrier(Rest::Changes).unwrap().is_empty(), "no row while there is no sum");
+    dataflow.push(LEFT, &delta(1)).unwrap();
+    dataflow.early_barrier(Rest::Changes).unwrap();
+    dataflow.push(LEFT, &delta(-2)).unwrap();
+    assert_eq!(dataflow.barrier().unwrap().n_rows(), 1);
+
+    let mut plan = PlanBuilder::default();
+    let source = plan.source(LEFT, &[0]);
+    let schema = plan.schema(source);
+    plan.add(Operator::AtMostOneRow, &[source], schema);
+    let mut harness = Harness::new(plan.build(), schemas(), DataflowOptions::default());
+    harness.push(&[(LEFT, row(1, 1), 1), (LEFT, row(2, 1), 1)]).unwrap();
+    harness.early_barrier(Rest::Changes).unwrap();
+    harness.push(&[(LEFT, row(3, 1), 1)]).unwrap();
+    harness.early_barrier(Rest::Changes).unwrap();
+    harness.push(&[(LEFT, row(1, 1), -1), (LEFT, row(3, 1), -1)]).unwrap();
+    harness.barrier().unwrap();
+    harness.check();
+}
+
+/// A row that comes with one transaction and goes with the next of the same epoch is in no snapshot that
+/// anybody reads.
+#[test]
+fn a_row_that_comes_and_goes_within_an_epoch_is_no_fault() {
+    let mut plan = PlanBuilder::default();
+    let source = plan.source(LEFT, &[0, 1]);
+    plan.filter(source, fails_for_negative_v());
+    let mut harness = Harness::new(plan.build(), schemas(), DataflowOptions::default());
+    harness.push(&[(LEFT, row(1, -1), 1), (LEFT, row(2, 2), 1)]).unwrap();
+    harness.early_barrier(Rest::Changes).unwrap();
+    harness.push(&[(LEFT, row(1, -1), -1), (LEFT, row(1, -2), 1)]).unwrap();
+    harness.early_barrier(Rest::Changes).unwrap();
+    harness.push(&[(LEFT, row(1, -2), -1), (LEFT, row(1, 3), 1)]).unwrap();
+    harness.barrier().unwrap();
+    harness.check();
+    harness.push(&[(LEFT, row(1, -1), 1)]).unwrap();
+    harness.push(&[(LEFT, row(2, 2), -1)]).unwrap();
+    assert!(harness.barrier().unwrap_err().message().contains("operator 1 (filter)"));
 }
 
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use arrow::array::Int64Array;
 use arrow::datatypes::SchemaRef;
-use operators::{Dataflow, DataflowOptions, Manifest, Plan, Run, RunNamer, RunSource, Sealed};
+use operators::{Dataflow, DataflowOptions, Manifest, Plan, Rest, Run, RunNamer, RunSource, Sealed};
 use types::{Delta, Epoch, Error, Generation, JobId, RunName, TableId};
 
 use crate::model::{Row, Rows, add, batch_of, recompute, rows_of};
@@ -126,11 +126,22 @@ impl Harness {
 
     /// Ends an epoch; the view's change is added to the view.
     pub(crate) fn barrier(&mut self) -> types::Result<Rows> {
-        let change = consolidated(&self.dataflow.barrier()?);
+        let delta = self.dataflow.barrier()?;
+        Ok(self.take(&delta))
+    }
+
+    /// Ends a part of an epoch.
+    pub(crate) fn early_barrier(&mut self, rest: Rest) -> types::Result<Rows> {
+        let delta = self.dataflow.early_barrier(rest)?;
+        Ok(self.take(&delta))
+    }
+
+    fn take(&mut self, delta: &Delta) -> Rows {
+        let change = consolidated(delta);
         for (row, weight) in &change {
             add(&mut self.view, row.clone(), *weight);
         }
-        Ok(change)
+        change
     }
 
     pub(crate) fn seal(&mut self) {
@@ -146,7 +157,7 @@ impl Harness {
     }
 
     pub(crate) fn check(&self) {
-        let expected = recompute(&self.plan, &self.tables).expect("no scalar subquery with two rows");
+        let expected = recompute(&self.plan, &self.tables).expect("the query does not fail");
         assert_eq!(self.view, expected, "view, then recomputed; tables {:#?}", self.tables);
     }
 

@@ -24,6 +24,8 @@ pub(crate) enum Value {
     Float(f64),
     /// Unscaled, and the scale.
     Decimal(i128, i8),
+    /// What an expression yields that fails; never in a row.
+    Failed,
 }
 
 impl PartialEq for Value {
@@ -49,6 +51,7 @@ impl Ord for Value {
             Value::Text(_) => 3,
             Value::Float(_) => 4,
             Value::Decimal(_, _) => 5,
+            Value::Failed => 6,
         };
         match (self, other) {
             (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
@@ -162,7 +165,10 @@ impl std::fmt::Debug for RowExpression {
 
 impl Expression for RowExpression {
     fn evaluate(&self, batch: &RecordBatch) -> types::Result<ArrayRef> {
-        let values = rows_of(batch).iter().map(|row| (self.evaluate)(row)).collect();
+        let values: Vec<Value> = rows_of(batch).iter().map(|row| (self.evaluate)(row)).collect();
+        if values.contains(&Value::Failed) {
+            return Err(types::Error::mysql(1690, format!("value is out of range in {}", self.name)));
+        }
         Ok(column_of(&self.data_type, values))
     }
 
@@ -175,15 +181,15 @@ impl Expression for RowExpression {
     }
 }
 
-fn evaluate_row(expression: &Arc<dyn Expression>, types: &[DataType], row: &Row) -> Value {
+fn evaluate_row(expression: &Arc<dyn Expression>, types: &[DataType], row: &Row) -> Option<Value> {
     let fields: Vec<_> =
         types.iter().map(|data_type| arrow::datatypes::Field::new("c", data_type.clone(), true)).collect();
     let schema = Arc::new(arrow::datatypes::Schema::new(fields));
-    let array = expression.evaluate(&batch_of(&schema, std::slice::from_ref(row))).unwrap();
-    value_of(&array, 0)
+    let array = expression.evaluate(&batch_of(&schema, std::slice::from_ref(row))).ok()?;
+    Some(value_of(&array, 0))
 }
 
-/// Recomputes a plan from its tables; none if a scalar subquery has two rows.
+/// Recomputes a plan from its tables; none if an expression fails, or if a scalar subquery has two rows.
 pub(crate) fn recompute(plan: &Plan, tables: &BTreeMap<TableId, Rows>) -> Option<Rows> {
     let mut outputs: Vec<Vec<Row>> = Vec::new();
     for node in &plan.nodes {
@@ -205,17 +211,22 @@ pub(crate) fn recompute(plan: &Plan, tables: &BTreeMap<TableId, Rows>) -> Option
                 .collect(),
             Operator::Values { rows } => rows_of(rows),
             Operator::Filter { predicate } => {
-                let holds = |row: &&Row| evaluate_row(predicate, &types(0), row) == Value::Bool(true);
-                input(0).iter().filter(holds).cloned().collect()
+                let mut kept = Vec::new();
+                for row in input(0) {
+                    if evaluate_row(predicate, &types(0), row)? == Value::Bool(true) {
+                        kept.push(row.clone());
+                    }
+                }
+                kept
             }
             Operator::Project { expressions } => input(0)
                 .iter()
                 .map(|row| expressions.iter().map(|one| evaluate_row(one, &types(0), row)).collect())
-                .collect(),
+                .collect::<Option<_>>()?,
             Operator::Union => (0..node.inputs.len()).flat_map(|port| input(port).clone()).collect(),
             Operator::Join { .. } => {
                 let all = [types(0), types(1)].concat();
-                join(&node.operator, input(0), input(1), &all, types(1).len())
+                join(&node.operator, input(0), input(1), &all, types(1).len())?
             }
             Operator::Aggregate { group, calls } => aggregate(group, calls, input(0)),
             Operator::Distinct => {
@@ -258,7 +269,13 @@ fn keys_equal(left: &Row, right: &Row, keys: &[(usize, usize)], null_equal: bool
     result
 }
 
-fn join(operator: &Operator, left: &[Row], right: &[Row], types: &[DataType], n_right: usize) -> Vec<Row> {
+fn join(
+    operator: &Operator,
+    left: &[Row],
+    right: &[Row],
+    types: &[DataType],
+    n_right: usize,
+) -> Option<Vec<Row>> {
     let Operator::Join { kind, left_keys, right_keys, null_equal, residual } = operator else {
         unreachable!()
     };
@@ -271,9 +288,13 @@ fn join(operator: &Operator, left: &[Row], right: &[Row], types: &[DataType], n_
             let is_candidate =
                 if *kind == JoinKind::LeftAntiNullAware { equal != Some(false) } else { equal == Some(true) };
             let joined: Row = left_row.iter().chain(right_row).cloned().collect();
-            let holds =
-                |residual: &Arc<dyn Expression>| evaluate_row(residual, types, &joined) == Value::Bool(true);
-            if is_candidate && residual.as_ref().is_none_or(holds) {
+            let holds = match residual {
+                Some(residual) if is_candidate => {
+                    evaluate_row(residual, types, &joined)? == Value::Bool(true)
+                }
+                _ => is_candidate,
+            };
+            if holds {
                 matches.push(joined);
             }
         }
@@ -290,7 +311,7 @@ fn join(operator: &Operator, left: &[Row], right: &[Row], types: &[DataType], n_
             _ => {}
         }
     }
-    rows
+    Some(rows)
 }
 
 fn aggregate(group: &[usize], calls: &[AggregateCall], input: &[Row]) -> Vec<Row> {

@@ -149,6 +149,44 @@ pub(crate) fn left_v_at_most_right_v() -> RowExpression {
     }
 }
 
+/// The second column is even; fails where it is negative.
+pub(crate) fn fails_for_negative_v() -> RowExpression {
+    RowExpression {
+        name: "v is even",
+        data_type: DataType::Boolean,
+        evaluate: |row| match int(&row[1]) {
+            Some(v) if v < 0 => Value::Failed,
+            Some(v) => Value::Bool(v % 2 == 0),
+            None => Value::Null,
+        },
+    }
+}
+
+/// For joined rows of two columns each: l.v - r.v, which fails where it is negative.
+pub(crate) fn unsigned_difference() -> RowExpression {
+    RowExpression {
+        name: "l.v - r.v",
+        data_type: DataType::Int64,
+        evaluate: |row| match (int(&row[1]), int(&row[3])) {
+            (Some(left), Some(right)) if left < right => Value::Failed,
+            (Some(left), Some(right)) => Value::Int(left - right),
+            _ => Value::Null,
+        },
+    }
+}
+
+/// For joined rows of two columns each: whether l.v - r.v is even, which fails where it is negative.
+pub(crate) fn difference_is_even() -> RowExpression {
+    RowExpression {
+        name: "(l.v - r.v) % 2 = 0",
+        data_type: DataType::Boolean,
+        evaluate: |row| match (unsigned_difference().evaluate)(row) {
+            Value::Int(difference) => Value::Bool(difference % 2 == 0),
+            other => other,
+        },
+    }
+}
+
 /// All join kinds over (k, v) of both tables.
 pub(crate) fn join_plan(
     kind: JoinKind,

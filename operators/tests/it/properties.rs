@@ -52,7 +52,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn history() -> impl Strategy<Value = Vec<EpochInput>> {
+pub(crate) fn history() -> impl Strategy<Value = Vec<EpochInput>> {
     let after = prop_oneof![Just(After::Nothing), Just(After::Seal), Just(After::Reopen)];
     let epoch = (proptest::collection::vec(step(), 0..14), after, any::<bool>());
     proptest::collection::vec(epoch, 1..7).prop_map(|epochs| {
@@ -206,7 +206,7 @@ macro_rules! histories {
 }
 
 /// A soak runs twenty times as many.
-fn cases(cases: u32) -> u32 {
+pub(crate) fn cases(cases: u32) -> u32 {
     if std::env::var_os("TIDEMILL_SOAK").is_some() { cases * 20 } else { cases }
 }
 

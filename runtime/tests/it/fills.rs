@@ -4,8 +4,8 @@ use sql::catalog::ViewState;
 use types::records::MAIN_JOB;
 
 use crate::epochs::check_every_epoch;
-use crate::plans::{ALL, COPY, GROUPS, TOUCHY, VALUES};
-use crate::world::{World, error_of, until};
+use crate::plans::{ALL, COPY, GROUPS, GUARDED, OVER, TOUCHY, VALUES};
+use crate::world::{World, error_of, options, until};
 
 /// Fills `t` with rows 0..n, a hundred a transaction.
 pub(crate) async fn fill_table(world: &World, n: i64) {
@@ -159,6 +159,54 @@ async fn fault_of_a_replacing_fill_leaves_the_old_view() {
     world.caught_up("v", last).await;
     world.check("v").await;
     assert_eq!(world.catalog().await.views().count(), 1, "the failed definition is gone");
+    world.runtime.shutdown().await;
+}
+
+/// Between its pieces a fill stands at no snapshot: what fails there, and not at the end, is no fault.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn row_that_fails_only_halfway_through_a_fill_is_no_fault() {
+    let world = World::new().await;
+    fill_table(&world, 40).await;
+    world.write(&[("t", 3, Some((1, -666))), ("u", 3, Some((0, 1)))]).await;
+    world.create("v", GUARDED).await.unwrap();
+    world.check("v").await;
+    // Its guard goes, and then the row counts.
+    world.write(&[("u", 3, None)]).await;
+    until("the fault", async || world.status("v").await.unwrap().state == "faulted").await;
+    let error = error_of(world.create("w", GUARDED).await);
+    assert!(error.message().contains("-666 is out of range"), "{error}");
+    world.runtime.shutdown().await;
+}
+
+/// A view that is rebuilt rewrites the definition of a view over it that is offered with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rebuilt_view_and_a_new_one_over_it_are_adopted_one_after_the_other() {
+    let world = World::with(runtime::RuntimeOptions { restart_backoff_ms: (1500, 1500), ..options() }).await;
+    world.write(&[("t", 1, Some((1, 1)))]).await;
+    world.create("v", TOUCHY).await.unwrap();
+    world.write(&[("t", 2, Some((1, -666)))]).await;
+    until("the fault", async || world.status("v").await.unwrap().state == "faulted").await;
+    world.write(&[("t", 2, Some((1, 2)))]).await;
+    // While the job's run is over and the next one waits, both fills come to offer.
+    world.fail.arm("runtime::absorbed", 0);
+    world.write(&[("t", 3, Some((1, 3)))]).await;
+    until("the job to fail", async || !world.fail.is_armed("runtime::absorbed")).await;
+    let offered = || world.fail.hits().get("runtime::fill_offered").copied().unwrap_or_default();
+    let offered_before = offered();
+    world.create_in_background("w", OVER).await.unwrap();
+    world.runtime.resume_view("test", "v", true).await.unwrap();
+    until("both offers", async || offered() >= offered_before + 2).await;
+    for name in ["v", "w"] {
+        until("its adoption", async || {
+            world.catalog().await.find("test", name).is_some_and(|definition| {
+                definition.view.as_ref().is_some_and(|view| view.state == ViewState::Ready)
+            })
+        })
+        .await;
+        world.check(name).await;
+    }
+    let (v, w) = (world.view_id("v").await, world.table("w").await);
+    assert_eq!(w.view.as_ref().unwrap().depends_on, [v], "it depends on the new one");
     world.runtime.shutdown().await;
 }
 

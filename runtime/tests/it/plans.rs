@@ -27,6 +27,12 @@ pub(crate) const JOIN: &str = "SELECT t.id, t.val, u.val AS weight FROM test.t J
 /// Fails for `val` = -666 with an error, for `val` = -13 with a panic.
 pub(crate) const TOUCHY: &str = "SELECT id, touchy(val) AS val FROM test.t";
 
+/// `touchy` of the rows that `u` does not name; a fill reads `u` last.
+pub(crate) const GUARDED: &str =
+    "SELECT id, touchy(val) AS val FROM test.t WHERE NOT EXISTS (SELECT 1 FROM test.u WHERE u.id = t.id)";
+/// Over a view `v` of `t`.
+pub(crate) const OVER: &str = "SELECT id, val FROM test.v";
+
 /// All of them.
 pub(crate) const ALL: [&str; 5] = [COPY, VALUES, GROUPS, JOIN, TOUCHY];
 
@@ -47,6 +53,10 @@ impl Planner for TestPlanner {
             VALUES => (vec![source(t, &[1, 2])], vec![int("grp"), int("val")], None),
             GROUPS => (groups(t), group_columns(), Some(vec![0])),
             JOIN => (join(t, catalog.require("test", "u")?.id()), join_columns(), Some(vec![0])),
+            GUARDED => {
+                (guarded(t, catalog.require("test", "u")?.id()), vec![id(), int("val")], Some(vec![0]))
+            }
+            OVER => (vec![source(t, &[0, 2])], vec![id(), int("val")], Some(vec![0])),
             TOUCHY => (touchy(t), vec![id(), int("val")], Some(vec![0])),
             other => return Err(Error::mysql(1235, format!("no plan for {other}"))),
         };
@@ -57,7 +67,10 @@ impl Planner for TestPlanner {
             plan,
             columns: numbered(columns),
             key,
-            depends_on: base_tables.clone(),
+            depends_on: match text {
+                OVER => vec![catalog.require("test", "v")?.id()],
+                _ => base_tables.clone(),
+            },
             base_tables,
             query: text.to_owned(),
             fingerprint,
@@ -73,7 +86,11 @@ pub(crate) fn recompute(query: &str, t: &Rows, u: &Rows) -> Bag {
     match query {
         COPY => t.iter().for_each(|(id, (grp, val))| add(text(&[*id, *grp, *val]))),
         VALUES => t.values().for_each(|(grp, val)| add(text(&[*grp, *val]))),
-        TOUCHY => t.iter().for_each(|(id, (_, val))| add(text(&[*id, *val]))),
+        GUARDED => {
+            let kept = t.iter().filter(|(id, _)| !u.contains_key(id));
+            kept.for_each(|(id, (_, val))| add(text(&[*id, *val])));
+        }
+        TOUCHY | OVER => t.iter().for_each(|(id, (_, val))| add(text(&[*id, *val]))),
         GROUPS => {
             let mut groups = std::collections::BTreeMap::<i64, (i64, i64)>::new();
             for (grp, val) in t.values() {
@@ -182,6 +199,18 @@ fn join(t: TableId, u: TableId) -> Vec<Node> {
         node(join, &[0, 1], ints(5)),
         node(project, &[2], ints(3)),
     ]
+}
+
+fn guarded(t: TableId, u: TableId) -> Vec<Node> {
+    let join = Operator::Join {
+        kind: JoinKind::LeftAnti,
+        left_keys: vec![0],
+        right_keys: vec![0],
+        null_equal: false,
+        residual: None,
+    };
+    let filter = Operator::Filter { predicate: Arc::new(Touchy) };
+    vec![source(t, &[0, 2]), source(u, &[0]), node(join, &[0, 1], ints(2)), node(filter, &[2], ints(2))]
 }
 
 fn touchy(t: TableId) -> Vec<Node> {

@@ -3,9 +3,11 @@
 //! The stored value of a group is its number of rows, then for each call the state of its accumulator,
 //! or the present value of a MIN or MAX (its length and one, then its bytes; 0 if there is none).
 
-use arrow::array::{ArrayRef, UInt32Array};
-use arrow::compute::take;
-use types::{Delta, Error, Result};
+use std::collections::BTreeMap;
+
+use arrow::array::{Array, ArrayRef, UInt32Array, new_null_array};
+use arrow::compute::{concat, take};
+use types::{Delta, Error, ErrorKind, Result};
 
 use super::{Call, Shape, filter_of, is_ordered, pick};
 use crate::accumulate::wire::{
@@ -14,6 +16,7 @@ use crate::accumulate::wire::{
 use crate::accumulate::{Linear, decode_optional, effective_weights};
 use crate::arrange::delta_of;
 use crate::encoding::HASH_BYTES;
+use crate::failures::FailedRows;
 use crate::merge::{Merge, MergeBack, Merged};
 use crate::operator::distinct::crossings;
 use crate::plan::AggregateFunction;
@@ -26,9 +29,17 @@ pub(super) struct Groups<'a> {
     /// The stored values before the epoch.
     before: Vec<Option<&'a [u8]>>,
     /// The columns of the calls before the epoch.
-    columns_before: Vec<ArrayRef>,
+    columns_before: Columns,
     rows: Vec<i64>,
     calls: Vec<Values>,
+}
+
+/// The column of each call.
+#[derive(Default)]
+struct Columns {
+    arrays: Vec<ArrayRef>,
+    /// Groups with a result that is out of range, each with the error; they have no row.
+    failed: BTreeMap<u32, Error>,
 }
 
 /// The state of one call in each group.
@@ -69,7 +80,7 @@ impl<'a> Groups<'a> {
                 return Err(Error::corrupt("the stored state of a group has another layout"));
             }
         }
-        let mut groups = Groups { keys, before, columns_before: Vec::new(), rows, calls };
+        let mut groups = Groups { keys, before, columns_before: Columns::default(), rows, calls };
         groups.columns_before = groups.columns(shape)?;
         Ok(groups)
     }
@@ -78,16 +89,40 @@ impl<'a> Groups<'a> {
         self.keys[slot as usize]
     }
 
-    /// The column of each call.
-    fn columns(&self, shape: &Shape) -> Result<Vec<ArrayRef>> {
-        let columns = self.calls.iter().zip(&shape.calls).map(|(values, call)| match values {
-            Values::Linear(linear) => linear.evaluate(0..self.keys.len()),
-            Values::Extremes(extremes) => {
-                let codec = &shape.collections[collection_of(call)?].codec;
-                decode_optional(codec, extremes.iter().map(Option::as_deref).collect())
-            }
-        });
-        columns.collect()
+    fn columns(&self, shape: &Shape) -> Result<Columns> {
+        let mut columns = Columns::default();
+        for (values, call) in self.calls.iter().zip(&shape.calls) {
+            let array = match values {
+                Values::Linear(linear) => match linear.evaluate(0..self.keys.len()) {
+                    Err(error) if error.kind() == ErrorKind::Invalid => {
+                        self.evaluate_apart(linear, &mut columns.failed)
+                    }
+                    array => array,
+                },
+                Values::Extremes(extremes) => {
+                    let codec = &shape.collections[collection_of(call)?].codec;
+                    decode_optional(codec, extremes.iter().map(Option::as_deref).collect())
+                }
+            };
+            columns.arrays.push(array?);
+        }
+        Ok(columns)
+    }
+
+    /// Evaluates a call group by group; where it fails, it is NULL.
+    fn evaluate_apart(&self, linear: &Linear, failed: &mut BTreeMap<u32, Error>) -> Result<ArrayRef> {
+        let mut arrays = Vec::with_capacity(self.keys.len());
+        for group in 0..self.keys.len() {
+            arrays.push(match linear.evaluate(group..group + 1) {
+                Err(error) if error.kind() == ErrorKind::Invalid => {
+                    failed.entry(group as u32).or_insert(error);
+                    new_null_array(linear.output_type(), 1)
+                }
+                array => array?,
+            });
+        }
+        let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+        Ok(concat(&arrays)?)
     }
 
     /// Takes in decoded rows of the delta: the number of rows, and the linear calls.
@@ -208,7 +243,7 @@ impl<'a> Groups<'a> {
     }
 
     /// The output of the epoch and the change of the groups' state.
-    pub(super) fn finish(&mut self, shape: &Shape) -> Result<(Vec<Delta>, Run)> {
+    pub(super) fn finish(&mut self, shape: &Shape, failed: &mut FailedRows) -> Result<(Vec<Delta>, Run)> {
         self.check_counts(shape)?;
         let columns_after = self.columns(shape)?;
         let mut learnt = RunBuilder::new(StateKind::Map);
@@ -237,9 +272,15 @@ impl<'a> Groups<'a> {
             learnt.push_value(key, is_there.then_some(&value));
         }
         let mut deltas = Vec::new();
-        for (groups, columns, weight) in [(gone, &self.columns_before, -1), (come, &columns_after, 1)] {
+        for (mut groups, columns, weight) in [(gone, &self.columns_before, -1), (come, &columns_after, 1)] {
+            for group in &groups {
+                if let Some(error) = columns.failed.get(group) {
+                    failed.add(error.clone(), self.key(*group), weight)?;
+                }
+            }
+            groups.retain(|group| !columns.failed.contains_key(group));
             if !groups.is_empty() {
-                deltas.push(self.output(shape, groups, columns, weight)?);
+                deltas.push(self.output(shape, groups, &columns.arrays, weight)?);
             }
         }
         Ok((deltas, learnt.finish()))

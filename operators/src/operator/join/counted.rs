@@ -9,6 +9,7 @@ use types::{Error, Result};
 
 use super::pairs::{LeftRows, Pairs, runs_beside};
 use super::{Found, Work, key_ranges};
+use crate::failures::FailedRows;
 use crate::merge::{Merge, Merged};
 use crate::plan::JoinKind;
 use crate::run::{Run, RunBuilder, StateKind, add_weights};
@@ -29,13 +30,27 @@ impl Touched<'_> {
     fn weight_after(&self) -> Result<i64> {
         add_weights(self.weight_before, self.weight_change)
     }
+
+    fn is_gone(&self) -> bool {
+        self.weight_before != 0 && self.weight_before == -self.weight_change
+    }
+}
+
+fn add_matches(touched: &mut [Touched<'_>], counted: Vec<i64>) -> Result<()> {
+    for (touched, matches) in touched.iter_mut().zip(counted) {
+        touched.matches = add_weights(touched.matches, matches)?;
+    }
+    Ok(())
 }
 
 impl<'a> Work<'a> {
     pub(super) fn put_out_counted(&self, counts: &State, found: &mut Found) -> Result<()> {
         let mut touched = self.touched_rows()?;
-        self.count_new(&mut touched)?;
-        self.count_changed(&mut touched)?;
+        self.count_new(&mut touched, found)?;
+        self.count_changed(&mut touched, found)?;
+        if self.any_failed {
+            self.take_back_failed(&touched, found)?;
+        }
         let rows: Vec<&[u8]> = touched.iter().map(|touched| touched.row).collect();
         let matches_before = counts.weights_sorted(&rows)?;
         let passes = |matches: i64| (matches > 0) == (self.shape.kind == JoinKind::LeftSemi);
@@ -95,28 +110,42 @@ impl<'a> Work<'a> {
     }
 
     /// Counts all matches of rows that appear.
-    fn count_new(&self, touched: &mut [Touched<'a>]) -> Result<()> {
+    fn count_new(&self, touched: &mut [Touched<'a>], found: &mut Found) -> Result<()> {
         let mut right_runs = runs_beside(self.right_state, self.left_delta, &self.left_range)?;
         right_runs.push(self.right_delta);
         let parts: Vec<(&Run, Range<usize>)> =
             right_runs.into_iter().map(|run| (run, 0..run.n_rows())).collect();
-        self.count(touched, &parts, |touched| touched.weight_before == 0)
+        let counted = self.count(touched, &parts, |touched| touched.weight_before == 0, &mut found.failed)?;
+        add_matches(touched, counted)
     }
 
     /// Counts the change in the matches of rows that stay.
-    fn count_changed(&self, touched: &mut [Touched<'a>]) -> Result<()> {
+    fn count_changed(&self, touched: &mut [Touched<'a>], found: &mut Found) -> Result<()> {
         let parts = [(self.right_delta, self.right_range.clone())];
-        self.count(touched, &parts, |touched| {
-            touched.weight_before != 0 && touched.weight_before != -touched.weight_change
-        })
+        let stays = |touched: &Touched<'a>| touched.weight_before != 0 && !touched.is_gone();
+        let counted = self.count(touched, &parts, stays, &mut found.failed)?;
+        add_matches(touched, counted)
     }
 
+    /// The pairs that the condition failed for go with their left row.
+    fn take_back_failed(&self, touched: &[Touched<'a>], found: &mut Found) -> Result<()> {
+        let right_runs = runs_beside(self.right_state, self.left_delta, &self.left_range)?;
+        let parts: Vec<(&Run, Range<usize>)> =
+            right_runs.into_iter().map(|run| (run, 0..run.n_rows())).collect();
+        let mut failed = FailedRows::default();
+        self.count(touched, &parts, Touched::is_gone, &mut failed)?;
+        found.failed.extend(failed.negate()?);
+        Ok(())
+    }
+
+    /// The matches of the rows that are asked for.
     fn count(
         &self,
-        touched: &mut [Touched<'a>],
+        touched: &[Touched<'a>],
         right: &[(&'a Run, Range<usize>)],
         is_asked: impl Fn(&Touched<'a>) -> bool,
-    ) -> Result<()> {
+        failed: &mut FailedRows,
+    ) -> Result<Vec<i64>> {
         let mut pairs = Pairs::default();
         let mut counted: Vec<i64> = vec![0; touched.len()];
         for (tag, one) in touched.iter().enumerate().filter(|(_, touched)| is_asked(touched)) {
@@ -126,20 +155,17 @@ impl<'a> Work<'a> {
                 for index in matching.start.max(range.start)..matching.end.min(range.end) {
                     pairs.push(one.row, run.key(index), one.key_bytes, run.weight(index), tag);
                     if pairs.is_full() {
-                        self.add_counts(&mut pairs, &mut counted)?;
+                        self.add_counts(&mut pairs, &mut counted, failed)?;
                     }
                 }
             }
         }
-        self.add_counts(&mut pairs, &mut counted)?;
-        for (touched, matches) in touched.iter_mut().zip(counted) {
-            touched.matches = add_weights(touched.matches, matches)?;
-        }
-        Ok(())
+        self.add_counts(&mut pairs, &mut counted, failed)?;
+        Ok(counted)
     }
 
-    fn add_counts(&self, pairs: &mut Pairs<'a>, counted: &mut [i64]) -> Result<()> {
-        let (delta, tags) = pairs.take(self.shape)?;
+    fn add_counts(&self, pairs: &mut Pairs<'a>, counted: &mut [i64], failed: &mut FailedRows) -> Result<()> {
+        let (delta, tags) = pairs.take(self.shape, failed)?;
         for (tag, weight) in tags.into_iter().zip(delta.weights().values()) {
             counted[tag] = add_weights(counted[tag], *weight)?;
         }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::kernels::cmp;
-use arrow::compute::{and, and_kleene, is_null, or, prep_null_mask_filter};
+use arrow::compute::{and_kleene, filter_record_batch, is_null, or, prep_null_mask_filter};
 use types::{Delta, Error, Result};
 
 use super::{BATCH_ROWS, Found, Shape, Work, key_ranges};
 use crate::Expression;
 use crate::arrange::{Layout, decode_rows, delta_of, with_schema};
+use crate::failures::{FailedRows, evaluate_rows};
 use crate::run::{Run, hash_of};
 use crate::state::State;
 
@@ -34,20 +35,27 @@ impl Condition {
         is_needed.then_some(Condition { residual, not_different })
     }
 
-    /// Which rows of a joined batch fulfil it; NULL does not.
-    fn holds(&self, batch: &RecordBatch) -> Result<BooleanArray> {
-        let mut mask = match &self.residual {
-            None => BooleanArray::from(vec![true; batch.num_rows()]),
-            Some(residual) => {
-                let array = residual.evaluate(batch).map_err(|error| error.context(residual.describe()))?;
-                let mask = array.as_any().downcast_ref::<BooleanArray>().cloned();
-                let mask = mask.filter(|mask| mask.len() == batch.num_rows());
-                mask.ok_or_else(|| Error::invalid(format!("{} is no predicate", residual.describe())))?
+    /// Which rows of a joined batch fulfil it; NULL does not. Where the columns of NOT IN differ, the
+    /// residual is not asked.
+    fn holds(&self, batch: &RecordBatch, weights: &[i64], failed: &mut FailedRows) -> Result<BooleanArray> {
+        let candidates = self.may_be_equal(batch)?;
+        match (&self.residual, candidates) {
+            (None, None) => Ok(BooleanArray::from(vec![true; batch.num_rows()])),
+            (None, Some(candidates)) => Ok(candidates),
+            (Some(residual), None) => residual_holds(residual, batch, weights, failed),
+            (Some(residual), Some(candidates)) => {
+                let asked = filter_record_batch(batch, &candidates)?;
+                let asked_weights = weights.iter().zip(candidates.values().iter());
+                let asked_weights: Vec<i64> =
+                    asked_weights.filter(|(_, asked)| *asked).map(|(weight, _)| *weight).collect();
+                let holds = residual_holds(residual, &asked, &asked_weights, failed)?;
+                Ok(scatter(&candidates, &holds))
             }
-        };
-        if mask.null_count() > 0 {
-            mask = prep_null_mask_filter(&mask);
         }
+    }
+
+    /// Where the columns do not certainly differ; none if there are no such columns.
+    fn may_be_equal(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
         // A comparison of rows is false if one of their columns differs, else it may be unknown.
         let mut equal: Option<BooleanArray> = None;
         for (left, right) in &self.not_different {
@@ -57,13 +65,49 @@ impl Condition {
                 Some(equal) => and_kleene(&equal, &column_equal)?,
             });
         }
-        if let Some(equal) = equal {
-            let unknown = is_null(&equal)?;
-            let certain = if equal.null_count() > 0 { prep_null_mask_filter(&equal) } else { equal };
-            mask = and(&mask, &or(&unknown, &certain)?)?;
-        }
-        Ok(mask)
+        let Some(equal) = equal else {
+            return Ok(None);
+        };
+        let unknown = is_null(&equal)?;
+        Ok(Some(or(&unknown, &without_null(equal))?))
     }
+}
+
+/// Where a residual is true; it is not where it is NULL, or fails.
+fn residual_holds(
+    residual: &Arc<dyn Expression>,
+    batch: &RecordBatch,
+    weights: &[i64],
+    failed: &mut FailedRows,
+) -> Result<BooleanArray> {
+    let evaluate = |rows: &RecordBatch| {
+        let array = residual.evaluate(rows).map_err(|error| error.context(residual.describe()))?;
+        Ok(vec![array])
+    };
+    let Some(evaluated) = evaluate_rows(batch, weights, failed, evaluate)? else {
+        return Ok(BooleanArray::from(vec![false; batch.num_rows()]));
+    };
+    let kept = evaluated.kept.as_ref();
+    let n_kept = kept.map_or(batch.num_rows(), BooleanArray::true_count);
+    let mask = evaluated.columns.first().and_then(|array| array.as_any().downcast_ref::<BooleanArray>());
+    let mask = mask.filter(|mask| mask.len() == n_kept).cloned();
+    let mask = mask.ok_or_else(|| Error::invalid(format!("{} is no predicate", residual.describe())))?;
+    let mask = without_null(mask);
+    Ok(match kept {
+        None => mask,
+        Some(kept) => scatter(kept, &mask),
+    })
+}
+
+fn without_null(mask: BooleanArray) -> BooleanArray {
+    if mask.null_count() > 0 { prep_null_mask_filter(&mask) } else { mask }
+}
+
+/// Values of the chosen rows where those are, and false elsewhere.
+fn scatter(chosen: &BooleanArray, values: &BooleanArray) -> BooleanArray {
+    let mut values = values.values().iter();
+    let all = chosen.values().iter().map(|is_chosen| is_chosen && values.next().unwrap_or_default());
+    BooleanArray::from(all.collect::<Vec<bool>>())
 }
 
 /// Pairs of encoded rows, on their way to become a batch.
@@ -97,8 +141,9 @@ impl<'a> Pairs<'a> {
         self.left.len() >= BATCH_ROWS
     }
 
-    /// The pairs that fulfil the condition, with their tags; none are left.
-    pub(super) fn take(&mut self, shape: &Shape) -> Result<(Delta, Vec<usize>)> {
+    /// The pairs that fulfil the condition, with their tags; none are left. Those for which it fails are
+    /// reported.
+    pub(super) fn take(&mut self, shape: &Shape, failed: &mut FailedRows) -> Result<(Delta, Vec<usize>)> {
         let mut columns = decode_rows(&shape.left_layout, std::mem::take(&mut self.left))?;
         let right = decode_right(shape, std::mem::take(&mut self.right), &self.key_bytes, &columns)?;
         columns.extend(right);
@@ -109,7 +154,7 @@ impl<'a> Pairs<'a> {
             return Ok((delta_of(&shape.joined, columns, weights)?, tags));
         };
         let batch = RecordBatch::try_new_with_options(Arc::clone(&shape.joined), columns, &options)?;
-        let mask = condition.holds(&batch)?;
+        let mask = condition.holds(&batch, &weights, failed)?;
         let tags = tags.into_iter().zip(mask.values().iter()).filter(|(_, holds)| *holds);
         let tags = tags.map(|(tag, _)| tag).collect();
         Ok((Delta::new(batch, weights.into()).filter(&mask)?, tags))
@@ -188,7 +233,7 @@ impl Work<'_> {
     }
 
     fn put_out(&self, pairs: &mut Pairs<'_>, found: &mut Found) -> Result<()> {
-        let (delta, _) = pairs.take(self.shape)?;
+        let (delta, _) = pairs.take(self.shape, &mut found.failed)?;
         if !delta.is_empty() {
             let columns = delta.batch().columns().to_vec();
             found.deltas.push(with_schema(&delta, &self.shape.output, columns)?);
