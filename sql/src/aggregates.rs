@@ -50,6 +50,13 @@ pub(crate) fn smallest(expr: Expr) -> Expr {
     Expr::AggregateFunction(AggregateExpr::new_udf(function, vec![expr], false, None, Vec::new(), None))
 }
 
+/// COUNT(*).
+pub(crate) fn count_rows() -> Expr {
+    let function = make(AggregateFunction::Count);
+    let row = datafusion::logical_expr::lit(1_i64);
+    Expr::AggregateFunction(AggregateExpr::new_udf(function, vec![row], false, None, Vec::new(), None))
+}
+
 fn make(function: AggregateFunction) -> Arc<AggregateUDF> {
     let signature = Signature::variadic_any(Volatility::Immutable);
     Arc::new(AggregateUDF::new_from_impl(Aggregate { function, signature }))

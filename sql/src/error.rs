@@ -18,6 +18,9 @@ pub fn from_datafusion(error: DataFusionError) -> Error {
         DataFusionError::NotImplemented(text) => {
             Error::mysql(1235, format!("this version doesn't yet support '{text}'"))
         }
+        DataFusionError::Execution(text) if text.contains("returned more than one row") => {
+            Error::mysql(1242, "subquery returns more than 1 row")
+        }
         root => Error::mysql(1105, first_line(&root.strip_backtrace())),
     }
 }

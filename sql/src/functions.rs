@@ -183,6 +183,11 @@ impl Library {
         self.make(text::PAD_KEY.name.to_owned(), &text::PAD_KEY, None)
     }
 
+    /// A value as it is, declared to be NULL perhaps.
+    pub(crate) fn nullable(&self) -> Arc<ScalarUDF> {
+        self.make(NULLABLE.name.to_owned(), &NULLABLE, None)
+    }
+
     fn make(&self, name: String, entry: &'static Entry, target: Option<DataType>) -> Arc<ScalarUDF> {
         let volatility = if time::is_now(entry.name) { Volatility::Stable } else { Volatility::Immutable };
         let depends_on_now = time::is_now(entry.name);
@@ -337,6 +342,15 @@ static CONVERT: Entry = Entry {
     arity: (1, 1),
     returns: |types| types.target.cloned().ok_or_else(|| Error::invalid("a conversion has no target")),
     eval: |call| values::convert(&call.arrays[0], &call.returns, call.zone),
+    strict: false,
+};
+
+/// Changes no value, only what is known of it.
+static NULLABLE: Entry = Entry {
+    name: "$nullable",
+    arity: (1, 1),
+    returns: |types| Ok(types.types[0].clone()),
+    eval: |call| Ok(Arc::clone(&call.arrays[0])),
     strict: false,
 };
 

@@ -5,16 +5,18 @@
 //! sorted by `pad_key`; a group shows its smallest text. What is under a LIMIT is sorted to the end.
 
 mod expr;
+mod shape;
+mod subquery;
 
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, JoinConstraint, Result as PlanResult};
+use datafusion::common::{Column, DFSchema, JoinConstraint, JoinType, Result as PlanResult};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, ExprSchemable, Join, Limit, LogicalPlan, Operator, Projection, Sort, SortExpr,
+    Aggregate, Distinct, Expr, ExprSchemable, Filter, Join, Limit, LogicalPlan, Projection, Sort, SortExpr,
     Union, col, lit,
 };
 
@@ -22,9 +24,9 @@ use crate::aggregates;
 use crate::class::Class;
 use crate::error::to_datafusion;
 use crate::functions::{Library, call_udf, common_type};
-use crate::parse::unsupported;
 
 pub(crate) use expr::{Lowering, convert, truth};
+use subquery::{Place, Subqueries, has_subquery};
 
 /// Lowers a whole plan, subqueries included.
 pub(crate) fn lower_plan(plan: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
@@ -34,7 +36,7 @@ pub(crate) fn lower_plan(plan: LogicalPlan, library: &Library) -> PlanResult<Log
 }
 
 fn lower_node(node: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
-    let node = lower_expressions(node, library)?;
+    let node = lower_subqueries(lower_expressions(node, library)?, library)?;
     match node {
         LogicalPlan::Union(union) => lower_union(union, library),
         LogicalPlan::Join(join) => lower_join(join, library),
@@ -42,10 +44,6 @@ fn lower_node(node: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
         LogicalPlan::Aggregate(aggregate) => lower_aggregate(aggregate, library),
         LogicalPlan::Sort(sort) => lower_sort(sort, library),
         LogicalPlan::Limit(limit) => complete_order(limit),
-        LogicalPlan::Filter(filter) => {
-            check_subqueries(&filter.predicate, Place::Conjunct)?;
-            Ok(LogicalPlan::Filter(filter))
-        }
         other => Ok(other),
     }
 }
@@ -73,49 +71,51 @@ fn lower_expressions(node: LogicalPlan, library: &Library) -> PlanResult<Logical
     lowered.data.recompute_schema()
 }
 
-/// Where a part of a condition stands.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// The row passes only if it is true.
-    Conjunct,
-    /// Under OR, where unknown and false are one.
-    Disjunct,
-    /// Anywhere else: unknown and false differ.
-    Elsewhere,
-}
-
-/// IN of a subquery becomes a join that cannot say "unknown"; where that would matter it is refused.
-fn check_subqueries(expr: &Expr, place: Place) -> PlanResult<()> {
-    match expr {
-        Expr::BinaryExpr(binary) if binary.op == Operator::And => {
-            check_subqueries(&binary.left, place)?;
-            check_subqueries(&binary.right, place)
+/// Subqueries take forms that joins answer right.
+fn lower_subqueries(node: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
+    if !node.expressions().iter().any(has_subquery) {
+        return Ok(node);
+    }
+    let schema = merge_schema(&node.inputs());
+    let subqueries = Subqueries { library, schema: &schema };
+    match node {
+        LogicalPlan::Filter(filter) => {
+            let predicate = subqueries.rewrite(filter.predicate, Place::Conjunct)?;
+            Ok(LogicalPlan::Filter(Filter::try_new(predicate, filter.input)?))
         }
-        Expr::BinaryExpr(binary) if binary.op == Operator::Or => {
-            let place = if place == Place::Conjunct { Place::Disjunct } else { place };
-            check_subqueries(&binary.left, place)?;
-            check_subqueries(&binary.right, place)
+        LogicalPlan::Join(mut join) if join.join_type == JoinType::Inner => {
+            // What is left of the condition stands above the join.
+            let Some(condition) = join.filter.take() else { return Ok(LogicalPlan::Join(join)) };
+            let (above, within): (Vec<_>, Vec<_>) =
+                split_conjunction_owned(condition).into_iter().partition(has_subquery);
+            join.filter = conjunction(within);
+            let Some(above) = conjunction(above) else { return Ok(LogicalPlan::Join(join)) };
+            let predicate = subqueries.rewrite(above, Place::Conjunct)?;
+            Ok(LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(LogicalPlan::Join(join)))?))
         }
-        Expr::Not(inner) if matches!(inner.as_ref(), Expr::InSubquery(_)) => match place {
-            Place::Conjunct => Ok(()),
-            _ => Err(to_datafusion(unsupported("NOT IN (SELECT ...) under OR"))),
-        },
-        Expr::InSubquery(subquery) => match (place, subquery.negated) {
-            (Place::Conjunct, _) | (Place::Disjunct, false) => Ok(()),
-            (Place::Disjunct, true) => Err(to_datafusion(unsupported("NOT IN (SELECT ...) under OR"))),
-            (Place::Elsewhere, _) => {
-                Err(to_datafusion(unsupported("IN (SELECT ...) under anything but AND and OR")))
-            }
-        },
+        LogicalPlan::Join(_) => Err(subquery::refused("a subquery in the ON of an outer join")),
         other => {
-            let mut result = Ok(());
-            other.apply_children(|child| {
-                result = check_subqueries(child, Place::Elsewhere);
-                Ok(if result.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+            let takes_joins = matches!(other, LogicalPlan::Projection(_));
+            let preserver = NamePreserver::new(&other);
+            let rewritten = other.map_expressions(|expr| {
+                let name = preserver.save(&expr);
+                let expr = subqueries.rewrite(expr, Place::Value)?;
+                if !takes_joins && has_correlated(&expr)? {
+                    return Err(subquery::refused(
+                        "a correlated subquery outside the SELECT list, WHERE, HAVING and ON",
+                    ));
+                }
+                Ok(Transformed::yes(name.restore(expr)))
             })?;
-            result
+            rewritten.data.recompute_schema()
         }
     }
+}
+
+fn has_correlated(expr: &Expr) -> PlanResult<bool> {
+    expr.exists(|expr| {
+        Ok(matches!(expr, Expr::ScalarSubquery(subquery) if shape::is_correlated(&subquery.subquery)))
+    })
 }
 
 /// Columns of a UNION take one type for all inputs.

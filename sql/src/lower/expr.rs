@@ -234,7 +234,7 @@ fn arguments<const N: usize>(function: ScalarFunction) -> PlanResult<[Expr; N]> 
     })
 }
 
-fn binary(left: Expr, operator: Operator, right: Expr) -> Expr {
+pub(super) fn binary(left: Expr, operator: Operator, right: Expr) -> Expr {
     Expr::BinaryExpr(BinaryExpr::new(Box::new(left), operator, Box::new(right)))
 }
 

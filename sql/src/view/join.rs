@@ -68,9 +68,10 @@ impl Compiler<'_> {
             halves.push(self.marked(half, n_fields, mark)?);
         }
         let types = self.types(halves[0]);
-        let first = self.facts(halves[0]);
-        // A row of the left side is in one half only.
-        let facts = Facts { not_null: first.not_null.clone(), keys: first.keys.clone(), append_only: false };
+        let (first, second) = (self.facts(halves[0]), self.facts(halves[1]));
+        // A row of the left side is in one half only; NULLs that a match rules out are in the other.
+        let not_null = first.not_null.iter().zip(&second.not_null).map(|(one, other)| *one && *other);
+        let facts = Facts { not_null: not_null.collect(), keys: first.keys.clone(), append_only: false };
         Ok(self.push(Operator::Union, halves, &types, facts))
     }
 

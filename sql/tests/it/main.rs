@@ -5,5 +5,6 @@
 mod catalog;
 mod meaning;
 mod statements;
+mod subqueries;
 mod views;
 mod world;

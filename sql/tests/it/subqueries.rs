@@ -1,0 +1,144 @@
+//! Subqueries whose answers a join alone would get wrong: the same through both engines.
+
+use crate::world::{World, counted, lines, weighted_lines};
+
+fn world() -> World {
+    World::with(&[
+        "CREATE TABLE c (id INT PRIMARY KEY, n INT, k INT NOT NULL, g VARCHAR(5))",
+        "CREATE TABLE o (oid INT PRIMARY KEY, cid INT, x INT, z INT NOT NULL, g VARCHAR(5))",
+        "INSERT INTO c VALUES (1, 1, 10, 'a'), (2, 0, 20, 'b '), (3, NULL, 30, NULL)",
+        "INSERT INTO o VALUES (1, 1, 1, 5, 'a '), (2, 1, NULL, 6, 'a'), (3, 3, 2, 7, 'c')",
+    ])
+}
+
+/// The answer of the batch engine, and the view's, which must not be refused.
+#[track_caller]
+fn check(query: &str, expected: &[&str]) {
+    let world = world();
+    let batch = world.query(query).unwrap_or_else(|error| panic!("{query}: {error}"));
+    let mut found = lines(&batch);
+    found.sort();
+    assert_eq!(found, expected, "{query}");
+    let plan = world.plan_view(query).unwrap_or_else(|error| panic!("view {query}: {error}"));
+    let mut dataflow = world.dataflow(&plan);
+    let delta = world.fill(&mut dataflow).unwrap_or_else(|error| panic!("view {query}: {error}"));
+    assert_eq!(weighted_lines(delta.batch(), delta.weights()), counted(&batch), "view {query}");
+}
+
+#[track_caller]
+fn check_refused(query: &str, name: &str) {
+    let world = world();
+    for error in [world.query(query).unwrap_err(), world.plan_view(query).unwrap_err()] {
+        assert_eq!(error.mysql_code(), Some(1235), "{query}: {error}");
+        assert!(error.message().contains(name), "{query}: {error}");
+    }
+}
+
+#[test]
+fn an_aggregate_without_groups_has_a_row_for_outer_rows_that_meet_nothing() {
+    check(
+        "SELECT id FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.cid = c.id HAVING COUNT(*) < 2)",
+        &["2", "3"],
+    );
+    check(
+        "SELECT id FROM c WHERE NOT EXISTS (SELECT 1 FROM o WHERE o.cid = c.id HAVING COUNT(*) < 2)",
+        &["1"],
+    );
+    check("SELECT id FROM c WHERE EXISTS (SELECT MAX(x) FROM o WHERE o.cid = c.id)", &["1", "2", "3"]);
+    check("SELECT id FROM c WHERE n IN (SELECT COUNT(*) FROM o WHERE o.cid = c.id)", &["2"]);
+    check("SELECT id FROM c WHERE n NOT IN (SELECT COUNT(*) FROM o WHERE o.cid = c.id)", &["1"]);
+    check("SELECT id FROM c WHERE n NOT IN (SELECT MAX(x) FROM o WHERE o.cid = c.id)", &[]);
+    check(
+        "SELECT id, (SELECT COUNT(*) FROM o WHERE o.cid = c.id HAVING COUNT(*) < c.n) AS a FROM c",
+        &["1|NULL", "2|NULL", "3|NULL"],
+    );
+    check(
+        "SELECT id, (SELECT COUNT(*) + c.k FROM o WHERE o.cid = c.id) AS a FROM c",
+        &["1|12", "2|20", "3|31"],
+    );
+    check("SELECT id, (SELECT COUNT(*) FROM o WHERE o.g = c.g) AS a FROM c", &["1|2", "2|0", "3|0"]);
+    check("SELECT id FROM c WHERE id IN (SELECT c.k - 9)", &["1"]);
+}
+
+#[test]
+fn not_in_sees_the_nulls_of_a_computed_value() {
+    check("SELECT id FROM c WHERE NULLIF(k, 10) NOT IN (SELECT z FROM o)", &["2", "3"]);
+    check("SELECT id FROM c WHERE k / (id - 1) NOT IN (SELECT z FROM o)", &["2", "3"]);
+    check("SELECT id FROM c WHERE NULLIF(k, 10) NOT IN (SELECT z FROM o WHERE z > 99)", &["1", "2", "3"]);
+}
+
+#[test]
+fn not_in_of_a_constant_sees_nulls() {
+    check("SELECT id FROM c WHERE 5 NOT IN (SELECT x FROM o)", &[]);
+    check("SELECT id FROM c WHERE 5 NOT IN (SELECT z FROM o WHERE z > 5)", &["1", "2", "3"]);
+    check("SELECT id FROM c WHERE NULL NOT IN (SELECT z FROM o)", &[]);
+    check("SELECT id FROM c WHERE NULL NOT IN (SELECT z FROM o WHERE z > 99)", &["1", "2", "3"]);
+}
+
+#[test]
+fn not_in_of_correlated_rows_sees_nulls_of_these_rows_only() {
+    check("SELECT id FROM c WHERE n NOT IN (SELECT x FROM o WHERE o.cid = c.id)", &["2"]);
+    check("SELECT id FROM c WHERE id NOT IN (SELECT x FROM o WHERE o.z * 3 < c.k)", &["1"]);
+    check("SELECT id FROM c WHERE k NOT IN (SELECT x FROM o WHERE o.cid > c.id)", &["1", "2", "3"]);
+}
+
+#[test]
+fn in_is_unknown_where_that_shows() {
+    check("SELECT id, n IN (SELECT x FROM o) AS i FROM c", &["1|1", "2|NULL", "3|NULL"]);
+    check("SELECT id, k NOT IN (SELECT z FROM o) AS i FROM c", &["1|1", "2|1", "3|1"]);
+    check("SELECT id FROM c WHERE (n IN (SELECT x FROM o)) IS NULL", &["2", "3"]);
+    check("SELECT id FROM c WHERE NOT (n IN (SELECT x FROM o) AND id < 3)", &["3"]);
+    check("SELECT id FROM c WHERE k = 20 OR n NOT IN (SELECT x FROM o WHERE o.cid = c.id)", &["2"]);
+    check("SELECT id FROM c WHERE k = 20 OR n NOT IN (SELECT x FROM o)", &["2"]);
+    check("SELECT c.id FROM c JOIN o ON o.oid > 100 OR c.n NOT IN (SELECT x FROM o)", &[]);
+    check("SELECT c.id FROM c JOIN o ON o.oid = 1 AND c.k NOT IN (SELECT z FROM o)", &["1", "2", "3"]);
+    check("SELECT CASE WHEN n IN (SELECT x FROM o) THEN 1 ELSE 2 END AS v FROM c", &["1", "2", "2"]);
+    check("SELECT n FROM c GROUP BY n HAVING n NOT IN (SELECT z FROM o)", &["0", "1"]);
+}
+
+#[test]
+fn exists_stands_anywhere() {
+    check(
+        "SELECT EXISTS (SELECT 1 FROM o WHERE oid = 1) AS e, EXISTS (SELECT 1 FROM o WHERE oid = 9) AS f",
+        &["1|0"],
+    );
+    check("SELECT id, EXISTS (SELECT c.n FROM o WHERE o.cid = c.id) AS e FROM c", &["1|1", "2|0", "3|1"]);
+    check("SELECT id FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.cid = c.id LIMIT 0)", &[]);
+    check(
+        "SELECT id FROM c WHERE EXISTS (SELECT 1 FROM o WHERE o.cid = c.id ORDER BY o.x LIMIT 3)",
+        &["1", "3"],
+    );
+}
+
+#[test]
+fn what_a_join_cannot_bring_is_refused_by_name() {
+    let exists = |inner: &str| format!("SELECT id FROM c WHERE EXISTS ({inner})");
+    check_refused(&exists("SELECT 1 FROM o WHERE o.cid = c.id LIMIT 1 OFFSET 1"), "OFFSET");
+    check_refused(&exists("SELECT 1 FROM o WHERE o.cid = c.id UNION SELECT 2"), "UNION");
+    check_refused(
+        &exists("SELECT 1 FROM o WHERE EXISTS (SELECT 1 FROM o p WHERE p.x = c.n)"),
+        "two levels out",
+    );
+    check_refused("SELECT id FROM c WHERE n IN (SELECT x FROM o WHERE o.cid = c.id LIMIT 1)", "LIMIT");
+    check_refused(
+        "SELECT id FROM c WHERE n IN (SELECT x FROM o WHERE o.cid = c.id EXCEPT SELECT z FROM o)",
+        "EXCEPT",
+    );
+    check_refused("SELECT c.id FROM c LEFT JOIN o ON c.n IN (SELECT x FROM o)", "outer join");
+    check_refused("SELECT id, (SELECT COUNT(*) FROM o WHERE o.z < c.k) AS a FROM c", "aggregate");
+    check_refused("SELECT id, (SELECT x FROM o WHERE o.cid = c.id) AS a FROM c", "scalar subquery");
+    check_refused(
+        "SELECT SUM((SELECT COUNT(*) FROM o WHERE o.cid = c.id)) AS s FROM c",
+        "correlated subquery",
+    );
+    let window =
+        "SELECT id FROM c WHERE n IN (SELECT ROW_NUMBER() OVER (ORDER BY oid) FROM o WHERE o.cid = c.id)";
+    let error = world().query(window).unwrap_err();
+    assert!(error.message().contains("window function"), "{error}");
+}
+
+#[test]
+fn a_scalar_subquery_of_two_rows_is_an_error_by_number() {
+    let error = world().query("SELECT id FROM c WHERE id = (SELECT cid FROM o)").unwrap_err();
+    assert_eq!(error.mysql_code(), Some(1242), "{error}");
+}
