@@ -8,6 +8,7 @@
 
 mod expr;
 mod function;
+mod using;
 
 use std::collections::BTreeSet;
 
@@ -19,6 +20,7 @@ use sqlparser::ast::{
 };
 use types::{Error, Result};
 
+use self::using::{ColumnsOf, CteColumns, Scope};
 use crate::Settings;
 use crate::parse::{Source, unsupported};
 use sqlparser::tokenizer::Location;
@@ -46,8 +48,12 @@ pub(crate) struct Rewrite<'a> {
     pub(crate) settings: &'a Settings,
     /// Whether the query defines a view: what is not a function of the tables alone is refused.
     pub(crate) for_view: bool,
+    /// The columns of tables, for USING, NATURAL and `*` over them.
+    columns_of: Option<ColumnsOf<'a>>,
     /// Names of WITH in scope, in lower case.
-    ctes: Vec<String>,
+    ctes: Vec<CteColumns>,
+    /// What names without a table may mean, from the outermost query to this one.
+    scopes: Vec<Scope>,
     /// Tables named, as (database, name) in lower case.
     pub(crate) tables: BTreeSet<(String, String)>,
     /// Where names stand that have no database written, and the database they mean.
@@ -56,7 +62,20 @@ pub(crate) struct Rewrite<'a> {
 
 impl<'a> Rewrite<'a> {
     pub(crate) fn new(settings: &'a Settings, for_view: bool) -> Rewrite<'a> {
-        Rewrite { settings, for_view, ctes: Vec::new(), tables: BTreeSet::new(), unqualified: Vec::new() }
+        Rewrite {
+            settings,
+            for_view,
+            columns_of: None,
+            ctes: Vec::new(),
+            scopes: Vec::new(),
+            tables: BTreeSet::new(),
+            unqualified: Vec::new(),
+        }
+    }
+
+    /// The same, with the columns of tables by database and name.
+    pub(crate) fn with_columns(self, columns_of: ColumnsOf<'a>) -> Rewrite<'a> {
+        Rewrite { columns_of: Some(columns_of), ..self }
     }
 
     /// Rewrites the outermost query and returns the names of its columns.
@@ -106,9 +125,11 @@ impl<'a> Rewrite<'a> {
                 self.cte(cte, recursive)?;
             }
         }
-        self.set_expr(&mut query.body)?;
+        let scope = self.set_expr(&mut query.body)?;
         if let Some(order_by) = &mut query.order_by {
+            self.scopes.push(scope);
             self.order_by(order_by)?;
+            self.scopes.pop();
         }
         self.limit(query)?;
         self.ctes.truncate(n_ctes);
@@ -118,18 +139,27 @@ impl<'a> Rewrite<'a> {
     fn cte(&mut self, cte: &mut Cte, recursive: bool) -> Result<()> {
         lower_alias(&mut cte.alias);
         if recursive {
-            self.ctes.push(cte.alias.name.value.clone());
+            self.push_cte(cte);
         }
-        self.query(&mut cte.query)?;
+        self.apart(&mut cte.query)?;
         if !recursive {
-            self.ctes.push(cte.alias.name.value.clone());
+            self.push_cte(cte);
         }
         Ok(())
     }
 
-    fn set_expr(&mut self, body: &mut SetExpr) -> Result<()> {
+    /// Rewrites a query that sees nothing of those around it.
+    fn apart(&mut self, query: &mut Query) -> Result<()> {
+        let scopes = std::mem::take(&mut self.scopes);
+        let rewritten = self.query(query);
+        self.scopes = scopes;
+        rewritten
+    }
+
+    /// Rewrites a body; what ORDER BY may name is left of a SELECT.
+    fn set_expr(&mut self, body: &mut SetExpr) -> Result<Scope> {
         match body {
-            SetExpr::Select(select) => self.select(select),
+            SetExpr::Select(select) => return self.select(select),
             SetExpr::Query(query) => self.query(query),
             SetExpr::SetOperation { left, op, set_quantifier, right } => {
                 let all = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
@@ -138,7 +168,7 @@ impl<'a> Rewrite<'a> {
                     return Err(unsupported(&format!("{op} ALL")));
                 }
                 self.set_expr(left)?;
-                self.set_expr(right)
+                self.set_expr(right).map(|_| ())
             }
             SetExpr::Values(values) => {
                 for row in &mut values.rows {
@@ -156,17 +186,24 @@ impl<'a> Rewrite<'a> {
                 parts.push(Ident::new(name));
                 let select = table_select(ObjectName::from(parts));
                 *body = SetExpr::Select(Box::new(select?));
-                self.set_expr(body)
+                return self.set_expr(body);
             }
             _ => Err(unsupported("data changes inside a query")),
         }
+        .map(|()| None)
     }
 
-    fn select(&mut self, select: &mut Select) -> Result<()> {
+    fn select(&mut self, select: &mut Select) -> Result<Scope> {
         refuse_select_clauses(select)?;
-        for table in &mut select.from {
-            self.table_with_joins(table)?;
-        }
+        let scope = self.from(&mut select.from)?;
+        self.scopes.push(scope);
+        self.expand_wildcard(&mut select.projection);
+        let rewritten = self.clauses(select);
+        let scope = self.scopes.pop().flatten();
+        rewritten.map(|()| scope)
+    }
+
+    fn clauses(&mut self, select: &mut Select) -> Result<()> {
         if let Some(selection) = &mut select.selection {
             self.predicate(selection)?;
         }
@@ -174,6 +211,9 @@ impl<'a> Rewrite<'a> {
             self.select_item(item)?;
         }
         self.group_by(&mut select.group_by)?;
+        if let Some(scope) = self.scopes.last_mut() {
+            Self::hide_aliases(scope, &select.projection);
+        }
         if let Some(having) = &mut select.having {
             self.predicate(having)?;
         }
@@ -261,15 +301,6 @@ impl<'a> Rewrite<'a> {
         }
     }
 
-    fn table_with_joins(&mut self, table: &mut TableWithJoins) -> Result<()> {
-        self.table_factor(&mut table.relation)?;
-        for join in &mut table.joins {
-            self.table_factor(&mut join.relation)?;
-            self.join_operator(&mut join.join_operator)?;
-        }
-        Ok(())
-    }
-
     fn join_operator(&mut self, operator: &mut JoinOperator) -> Result<()> {
         if let JoinOperator::StraightJoin(constraint) = operator {
             *operator = JoinOperator::Inner(constraint.clone());
@@ -300,13 +331,8 @@ impl<'a> Rewrite<'a> {
     fn join_constraint(&mut self, constraint: &mut JoinConstraint) -> Result<()> {
         match constraint {
             JoinConstraint::On(expr) => self.predicate(expr),
-            JoinConstraint::Using(names) => {
-                for name in names {
-                    lower_name(name);
-                }
-                Ok(())
-            }
-            JoinConstraint::Natural | JoinConstraint::None => Ok(()),
+            JoinConstraint::None => Ok(()),
+            JoinConstraint::Using(_) | JoinConstraint::Natural => Err(unsupported("this kind of join")),
         }
     }
 
@@ -329,13 +355,7 @@ impl<'a> Rewrite<'a> {
                     Some(alias) => lower_alias(alias),
                     None => return Err(Error::mysql(1248, "every derived table must have its own alias")),
                 }
-                self.query(subquery)
-            }
-            TableFactor::NestedJoin { table_with_joins, alias } => {
-                if alias.is_some() {
-                    return Err(unsupported("an alias of parenthesized joins"));
-                }
-                self.table_with_joins(table_with_joins)
+                if *lateral { self.query(subquery) } else { self.apart(subquery) }
             }
             other => Err(unsupported(&format!("{other} in FROM"))),
         }
@@ -350,7 +370,7 @@ impl<'a> Rewrite<'a> {
             Some(alias) => lower_alias(alias),
             None => *alias = Some(table_alias(&lower)),
         }
-        if table.database.is_none() && self.ctes.contains(&lower) {
+        if table.database.is_none() && self.ctes.iter().any(|cte| cte.name == lower) {
             *name = ObjectName::from(vec![quoted(&lower)]);
             return Ok(());
         }
@@ -412,14 +432,6 @@ fn lower_alias(alias: &mut TableAlias) {
     alias.name = quoted(&alias.name.value.to_lowercase());
     for column in &mut alias.columns {
         column.name = quoted(&column.name.value.to_lowercase());
-    }
-}
-
-fn lower_name(name: &mut ObjectName) {
-    for part in &mut name.0 {
-        if let ObjectNamePart::Identifier(ident) = part {
-            *ident = quoted(&ident.value.to_lowercase());
-        }
     }
 }
 

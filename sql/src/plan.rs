@@ -101,7 +101,8 @@ pub fn plan_query(query: &ast::Query, resolver: &dyn Resolver, settings: &Settin
         let library = Library::new(settings)?;
         let plan_with = |aliases: Aliases| {
             let mut query = query.clone();
-            let mut rewrite = Rewrite::new(settings, false);
+            let columns_of = |database: &str, name: &str| table_columns(resolver, database, name);
+            let mut rewrite = Rewrite::new(settings, false).with_columns(&columns_of);
             let names = rewrite.outermost(&mut query, aliases)?;
             let (plan, declared) = logical_plan(query, resolver, &library)?;
             Ok::<_, types::Error>((plan, declared, names))
@@ -116,6 +117,15 @@ pub fn plan_query(query: &ast::Query, resolver: &dyn Resolver, settings: &Settin
         let columns = output::output_columns(&plan, &names, &declared)?;
         Ok(PlannedQuery { plan, columns })
     })
+}
+
+/// The names of a table's columns, in lower case.
+pub(crate) fn table_columns(resolver: &dyn Resolver, database: &str, name: &str) -> Result<Vec<String>> {
+    if let Some(columns) = resolver.columns(database, name) {
+        return Ok(columns.iter().map(|column| column.name.to_lowercase()).collect());
+    }
+    let source = resolver.table(database, name)?;
+    Ok(source.schema().fields().iter().map(|field| field.name().to_lowercase()).collect())
 }
 
 /// From a rewritten query to a lowered plan, not yet analysed.

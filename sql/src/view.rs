@@ -24,7 +24,7 @@ use crate::catalog::Catalog;
 use crate::class;
 use crate::functions::Library;
 use crate::meaning::{Aliases, Rewrite};
-use crate::plan::{OutputNames, column_types, logical_plan};
+use crate::plan::{OutputNames, column_types, logical_plan, table_columns};
 use crate::{Settings, from_datafusion, session_state};
 
 /// Everything that CREATE MATERIALIZED VIEW derives from a query.
@@ -61,12 +61,13 @@ fn plan_view_here(
     settings: &Settings,
 ) -> Result<ViewPlan> {
     let mut query = crate::parse::parse_query(text)?;
-    let mut rewrite = Rewrite::new(settings, true);
+    let resolver = names::CatalogNames { catalog, settings };
+    let columns_of = |database: &str, name: &str| table_columns(&resolver, database, name);
+    let mut rewrite = Rewrite::new(settings, true).with_columns(&columns_of);
     let names = rewrite.outermost(&mut query, Aliases::AsWritten)?;
     let depends_on = named(catalog, &rewrite.tables)?;
     let qualified = rewrite.qualified(text);
     let library = Library::new(settings)?;
-    let resolver = names::CatalogNames { catalog, settings };
     let (logical, declared) = logical_plan(query, &resolver, &library)?;
     refuse::volatile(&logical)?;
     let output = OutputNames::new(&logical, &names, &declared, columns)?;

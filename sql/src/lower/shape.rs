@@ -46,7 +46,7 @@ pub(super) fn of(subquery: &Subquery, keeps_value: bool) -> PlanResult<Shape> {
         let value = columns.into_iter().next().map_or_else(|| lit(ScalarValue::Null), |(_, value)| value);
         return Ok(Shape::OneRow { condition, value });
     }
-    rows(plan, keeps_value)
+    rows(plan)
 }
 
 /// Takes off what changes nothing: an order nobody sees, a LIMIT that all rows pass.
@@ -173,10 +173,10 @@ fn of_aggregate(aggregate: &Aggregate, subquery: &Subquery) -> PlanResult<OneRow
 }
 
 /// The rows below the SELECT list, and the value over them.
-fn rows(plan: LogicalPlan, keeps_value: bool) -> PlanResult<Shape> {
+fn rows(plan: LogicalPlan) -> PlanResult<Shape> {
     let first = |plan: &LogicalPlan| Expr::Column(Column::from(plan.schema().qualified_field(0)));
     match plan {
-        LogicalPlan::Distinct(Distinct::All(input)) => rows(Arc::unwrap_or_clone(input), keeps_value),
+        LogicalPlan::Distinct(Distinct::All(input)) => rows(Arc::unwrap_or_clone(input)),
         LogicalPlan::Projection(projection) => {
             let value = projection.expr.first().cloned().unwrap_or_else(|| lit(ScalarValue::Null));
             let value = value.unalias_nested().data;

@@ -34,7 +34,8 @@ impl Rewrite<'_> {
                 if ident.value.starts_with('@') {
                     *expr = self.variable(&ident.value.to_lowercase())?;
                 } else {
-                    *ident = quoted(&ident.value.to_lowercase());
+                    let name = ident.value.to_lowercase();
+                    *expr = self.merged(&name)?.unwrap_or_else(|| Expr::Identifier(quoted(&name)));
                 }
                 Ok(())
             }

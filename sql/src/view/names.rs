@@ -13,7 +13,7 @@ use crate::catalog::{Catalog, TableDefinition, ViewDefinition};
 use crate::functions::Library;
 use crate::lower::convert;
 use crate::meaning::{Aliases, Rewrite};
-use crate::plan::{Resolver, logical_plan};
+use crate::plan::{Resolver, logical_plan, table_columns};
 use crate::{Settings, from_datafusion};
 
 /// The catalog as a resolver for planning views.
@@ -68,10 +68,11 @@ impl CatalogNames<'_> {
     fn inlined(&self, definition: &TableDefinition, view: &ViewDefinition) -> Result<LogicalPlan> {
         let settings = self.settings.with_view(&view.settings);
         let mut query = crate::parse::parse_query(&view.query)?;
-        let mut rewrite = Rewrite::new(&settings, true);
+        let names = CatalogNames { catalog: self.catalog, settings: &settings };
+        let columns_of = |database: &str, name: &str| table_columns(&names, database, name);
+        let mut rewrite = Rewrite::new(&settings, true).with_columns(&columns_of);
         rewrite.outermost(&mut query, Aliases::AsWritten)?;
         let library = Library::new(&settings)?;
-        let names = CatalogNames { catalog: self.catalog, settings: &settings };
         let (plan, _) = logical_plan(query, &names, &library)?;
         let columns = &definition.info.columns;
         if plan.schema().fields().len() != columns.len() {

@@ -6,5 +6,6 @@ mod catalog;
 mod meaning;
 mod statements;
 mod subqueries;
+mod using;
 mod views;
 mod world;
