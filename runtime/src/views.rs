@@ -102,13 +102,6 @@ impl View {
         self.definition.id()
     }
 
-    fn push(&mut self, table: TableId, delta: &Delta) -> Result<()> {
-        if self.needed.contains_key(&table) {
-            self.dataflow.push(table, delta)?;
-        }
-        Ok(())
-    }
-
     /// Folds what was pushed, with more to come before the cut.
     fn early_barrier(&mut self, rest: Rest) -> std::result::Result<(), SinkError> {
         let output = self.dataflow.early_barrier(rest)?;
@@ -224,7 +217,7 @@ impl Views {
     /// What is not a view's own fault.
     pub(crate) fn push_changes(&mut self, page: &ChangesPage, tables: &Tables) -> Result<()> {
         for changed in &page.deltas {
-            self.push(changed.table, &tables.widen(changed.table, &changed.delta)?, Rest::Changes)?;
+            self.push(changed.table, &changed.delta, tables, Rest::Changes)?;
         }
         self.fault_rows(&page.faults);
         Ok(())
@@ -235,14 +228,25 @@ impl Views {
     /// # Errors
     /// What is not a view's own fault.
     pub(crate) fn push_rows(&mut self, table: TableId, page: &RowsPage, tables: &Tables) -> Result<()> {
-        self.push(table, &tables.widen(table, &page.delta)?, Rest::Inserts)?;
+        self.push(table, &page.delta, tables, Rest::Inserts)?;
         self.fault_rows(&page.faults);
         Ok(())
     }
 
-    fn push(&mut self, table: TableId, delta: &Delta, rest: Rest) -> Result<()> {
+    /// Pushes a delta of the columns that some view needs into every view, to each its own columns.
+    fn push(&mut self, table: TableId, delta: &Delta, tables: &Tables, rest: Rest) -> Result<()> {
+        let mut narrowed: BTreeMap<BTreeSet<usize>, Delta> = BTreeMap::new();
+        for columns in self.running.values().filter_map(|view| view.needed.get(&table)) {
+            if !narrowed.contains_key(columns) {
+                narrowed.insert(columns.clone(), tables.narrow(table, delta, columns)?);
+            }
+        }
         self.each(|view| {
-            view.push(table, delta)?;
+            let delta = view.needed.get(&table).and_then(|columns| narrowed.get(columns));
+            let Some(delta) = delta.filter(|delta| !delta.is_empty()) else {
+                return Ok(());
+            };
+            view.dataflow.push(table, delta)?;
             // Early barriers keep a huge epoch within the memory limit: state and fold take it in.
             if view.dataflow.wants_barrier() { view.early_barrier(rest) } else { Ok(()) }
         })
@@ -338,18 +342,24 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Adds a table with the positions that are read and the number of its public columns.
+    /// Adds a table with the positions that are read, in order, and the number of its public columns.
     pub(crate) fn add(&mut self, table: TableId, columns: Vec<usize>, n_columns: usize) {
         self.columns.insert(table, (columns, n_columns));
     }
 
-    /// Puts the columns that were read where a dataflow expects them; the others, which no plan reads,
-    /// hold nothing.
-    fn widen(&self, table: TableId, delta: &Delta) -> Result<Delta> {
-        let (columns, n_columns) = self
+    /// Some of the columns that were read, where a dataflow expects them; all others hold nothing. The two
+    /// rows of an update that does not change them cancel.
+    fn narrow(&self, table: TableId, delta: &Delta, columns: &BTreeSet<usize>) -> Result<Delta> {
+        let (read, n_columns) = self
             .columns
             .get(&table)
             .ok_or_else(|| Error::corrupt(format!("changes of table {table}, which no view reads")))?;
+        let position = |column: &usize| {
+            let found = read.binary_search(column);
+            found.map_err(|_| Error::corrupt(format!("column {column} of table {table} was not read")))
+        };
+        let positions = columns.iter().map(position).collect::<Result<Vec<usize>>>()?;
+        let delta = source::project_delta(delta, &positions)?;
         let n_rows = delta.n_rows();
         let nothing: ArrayRef = Arc::new(NullArray::new(n_rows));
         let no_field = Arc::new(Field::new("", DataType::Null, true));

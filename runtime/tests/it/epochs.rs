@@ -2,7 +2,7 @@
 
 use types::records::MAIN_JOB;
 
-use crate::plans::{ALL, COPY, GROUPS, JOIN, VALUES};
+use crate::plans::{ALL, COPY, GROUPS, JOIN, TOUCHY, VALUES};
 use crate::world::{World, options, until};
 
 /// Checks a view at the commit of every epoch that is remembered.
@@ -181,6 +181,36 @@ async fn tiny_memory_limit_gives_the_same_views() {
         world.caught_up(name, last).await;
         assert!(world.check(name).await >= last);
         check_every_epoch(&world, name).await;
+    }
+    world.runtime.shutdown().await;
+}
+
+/// An update of columns that a view does not read is nothing to it, though another view reads them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn update_of_columns_that_a_view_does_not_read_does_not_reach_it() {
+    let world = World::new().await;
+    world.write(&[("t", 1, Some((1, 1))), ("t", 2, Some((1, 2)))]).await;
+    for (name, query) in [("narrow", TOUCHY), ("wide", COPY)] {
+        world.create(name, query).await.unwrap();
+    }
+    let ids = [world.view_id("narrow").await, world.view_id("wide").await];
+    let rows_in = || {
+        let operators = world.runtime.operators();
+        ids.map(|id| {
+            let source = operators.iter().find(|operator| operator.view == id && operator.node == 0);
+            source.expect("its source").rows_in
+        })
+    };
+    let before = rows_in();
+    world.write(&[("t", 1, Some((7, 1)))]).await;
+    let last = world.write(&[("t", 2, Some((8, 2)))]).await;
+    world.caught_up("wide", last).await;
+    assert_eq!(rows_in(), [before[0], before[1] + 4]);
+    let last = world.write(&[("t", 2, Some((8, 3)))]).await;
+    world.caught_up("wide", last).await;
+    assert_eq!(rows_in(), [before[0] + 2, before[1] + 6]);
+    for name in ["narrow", "wide"] {
+        world.check(name).await;
     }
     world.runtime.shutdown().await;
 }
