@@ -80,10 +80,15 @@ impl Engine {
             ViewState::Filling if stale => {
                 Err(Error::mysql(1105, format!("view '{name}' is being filled and has no stale answer yet")))
             }
+            ViewState::Unfilled if stale => Err(Error::mysql(
+                1105,
+                format!("view '{name}' has never been refreshed and has no stale answer yet"),
+            )),
             ViewState::Faulted { reason, .. } if stale => {
                 Err(Error::mysql(1105, format!("view '{name}' is faulted: {reason}")))
             }
             ViewState::Filling => Ok(live(scope, name, None, "the view is being filled")),
+            ViewState::Unfilled => Ok(live(scope, name, None, "the view has never been refreshed")),
             ViewState::Faulted { reason, .. } => {
                 Ok(live(scope, name, None, format!("the view is faulted: {reason}")))
             }
@@ -256,11 +261,12 @@ impl Engine {
     }
 }
 
-/// The job of the views, if all are ready and of one job.
+/// The job of the views, if all are ready and of one continuous job.
 fn one_ready_job(views: &[Arc<TableDefinition>]) -> Option<JobId> {
     let jobs = views.iter().map(|definition| {
         let view = definition.view.as_ref()?;
-        (view.state == ViewState::Ready).then_some(view.job)
+        let follows = !view.refresh.is_by_refresh() && !view.suspended;
+        (view.state == ViewState::Ready && follows).then_some(view.job)
     });
     let jobs: BTreeSet<Option<JobId>> = jobs.collect();
     match (jobs.len(), jobs.first()) {

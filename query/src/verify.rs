@@ -37,6 +37,12 @@ impl Engine {
         let view = view_of(&definition)?;
         match &view.state {
             ViewState::Ready => {}
+            ViewState::Unfilled => {
+                return Err(Error::mysql(
+                    1105,
+                    format!("view '{name}' has never been refreshed: it has no rows to verify"),
+                ));
+            }
             ViewState::Filling => {
                 return Err(Error::mysql(1105, format!("view '{name}' is being filled")));
             }

@@ -27,6 +27,8 @@ pub(crate) struct Offer {
     pub(crate) fill: JobId,
     /// The view it fills.
     pub(crate) view: TableId,
+    /// The only cut at which it may be adopted; any that the job announces without.
+    at: Option<Timestamp>,
     announce: oneshot::Sender<Timestamp>,
     reached: oneshot::Receiver<()>,
     outcome: oneshot::Sender<bool>,
@@ -51,11 +53,11 @@ pub(crate) struct Offers {
 
 impl Offers {
     /// Offers a fill to a job.
-    pub(crate) fn offer(&self, adopter: JobId, fill: JobId, view: TableId) -> Offered {
+    pub(crate) fn offer(&self, adopter: JobId, fill: JobId, view: TableId, at: Option<Timestamp>) -> Offered {
         let (announce, announced) = oneshot::channel();
         let (reached_sender, reached) = oneshot::channel();
         let (outcome, outcome_receiver) = oneshot::channel();
-        let offer = Offer { fill, view, announce, reached, outcome };
+        let offer = Offer { fill, view, at, announce, reached, outcome };
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.entry(adopter).or_default().push(offer);
         Offered { announced, reached: reached_sender, outcome: outcome_receiver }
@@ -65,6 +67,15 @@ impl Offers {
     pub(crate) fn any(&self, adopter: JobId) -> bool {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.get(&adopter).is_some_and(|offers| !offers.is_empty())
+    }
+
+    /// The cut at which a fill wants to be adopted by a job.
+    pub(crate) fn wanted_cut(&self, adopter: JobId) -> Option<Timestamp> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let offers = waiting.get_mut(&adopter)?;
+        // A fill that went away wants nothing any more.
+        offers.retain(|offer| !offer.announce.is_closed());
+        offers.iter().filter_map(|offer| offer.at).next()
     }
 
     /// Takes all offers to a job, announcing the cut to each.

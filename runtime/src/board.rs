@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 use types::records::EpochRecord;
 use types::{Epoch, Generation, JobId, TableId, Timestamp};
 
-use crate::{EpochStatus, JobKind, JobStatus, OperatorStatus};
+use crate::{EpochStatus, JobKind, JobStatus, OperatorStatus, RefreshPath};
 
 /// The newest decided epoch of a job, as waiters see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,8 +28,51 @@ pub(crate) struct Frontier {
 pub(crate) struct JobDoor {
     /// Asks for an epoch at once.
     pub(crate) poke: Notify,
+    /// The refresh that the job is asked for, if it works by refreshes.
+    pub(crate) request: Mutex<Option<Request>>,
     /// Moves with every decided epoch; `None` until the job has taken over.
     pub(crate) frontier: watch::Sender<Option<Frontier>>,
+}
+
+/// A refresh that is to be done.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// The cut to reach.
+    pub(crate) to: Timestamp,
+    /// How, and why.
+    pub(crate) path: RefreshPath,
+    pub(crate) reason: String,
+    /// When it was begun, in milliseconds of the store's clock.
+    pub(crate) began_ms: u64,
+    /// Rows of the base tables when it is done.
+    pub(crate) source_rows: u64,
+    /// Gives it up.
+    pub(crate) cancel: CancellationToken,
+}
+
+impl JobDoor {
+    fn new() -> JobDoor {
+        JobDoor { poke: Notify::new(), request: Mutex::default(), frontier: watch::Sender::new(None) }
+    }
+
+    /// The refresh that is asked for.
+    pub(crate) fn requested(&self) -> Option<Request> {
+        self.request.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asks for a refresh.
+    pub(crate) fn ask(&self, request: Request) {
+        *self.request.lock().unwrap_or_else(PoisonError::into_inner) = Some(request);
+        self.poke.notify_one();
+    }
+
+    /// The refresh up to a timestamp is over; one that is asked for meanwhile stays.
+    pub(crate) fn finish(&self, to: Timestamp) {
+        let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+        if request.as_ref().is_some_and(|request| request.to == to) {
+            *request = None;
+        }
+    }
 }
 
 /// How far a fill is.
@@ -70,6 +114,11 @@ impl Board {
     /// The door of a job that runs here.
     pub(crate) fn door(&self, job: JobId) -> Option<Arc<JobDoor>> {
         self.jobs().get(&job).map(|entry| Arc::clone(&entry.door))
+    }
+
+    /// Whether a job runs here and follows its sources continuously.
+    pub(crate) fn is_continuous(&self, job: JobId) -> bool {
+        self.jobs().get(&job).is_some_and(|entry| entry.status.kind == JobKind::Continuous)
     }
 
     /// Forgets a job that is over.
@@ -196,7 +245,7 @@ impl Entry {
         };
         Entry {
             status,
-            door: Arc::new(JobDoor { poke: Notify::new(), frontier: watch::Sender::new(None) }),
+            door: Arc::new(JobDoor::new()),
             epochs: VecDeque::new(),
             operators: Vec::new(),
             rows: BTreeMap::new(),

@@ -66,7 +66,7 @@ async fn attempt(shared: &Shared, make: &MakeChange<'_>) -> Result<CatalogChange
         return Ok(change);
     }
     let mut mutations = change.mutations.clone();
-    let snapshot = start_ts;
+    let snapshot = change.fill_at.unwrap_or(start_ts);
     let fill = change.created.as_deref().and_then(fill_of);
     if let (Some(fill), Some(created)) = (fill, change.created.as_deref()) {
         mutations.extend(begin_fill(created, fill, snapshot)?);
@@ -97,6 +97,9 @@ async fn finish(
     for job in change.jobs.iter().filter(|job| !fills.contains(job) && created_fill != Some(**job)) {
         mutations.push(count_definitions(shared, *job, start_ts).await?);
     }
+    if let Some((from, to)) = change.detached {
+        mutations.push(detach(shared, from, to, start_ts).await?);
+    }
     shared.options.fail_points.pass("runtime::ddl_before_commit")?;
     // The same call again tells what became of it when its answer was lost.
     repeat(|| async { Ok(shared.store.commit_transaction(start_ts, mutations.clone()).await?) }).await?;
@@ -120,6 +123,7 @@ fn begin_fill(created: &TableDefinition, fill: JobId, snapshot: Timestamp) -> Re
         snapshot,
         phase: FillPhase::Snapshot { table_index: 0, last_key: None },
         rows_done: 0,
+        frozen: created.view.as_ref().is_some_and(|view| view.refresh.is_by_refresh()),
     };
     Ok(vec![
         Mutation::put(records::epoch_record_key(fill), record.encode()),
@@ -149,6 +153,18 @@ async fn count_definitions(shared: &Shared, job: JobId, at: Timestamp) -> Result
         None => EpochRecord { epoch: Epoch(0), cut: at, generation: Generation(0), definitions: 1 },
     };
     Ok(Mutation::put(key, record.encode()))
+}
+
+/// The first record of a job that goes on with a view of another job, from that one's cut: the view's rows
+/// and state are those of that checkpoint. The other's record is rewritten in the same transaction, so no
+/// epoch of it comes between.
+async fn detach(shared: &Shared, from: JobId, to: JobId, at: Timestamp) -> Result<Mutation> {
+    let value = Snapshot::new(Arc::clone(&shared.store), at).get(&records::epoch_record_key(from)).await?;
+    let value = value.ok_or_else(|| Error::corrupt(format!("job {from} has no epoch record at {at}")))?;
+    let cut = EpochRecord::decode(&value)?.cut;
+    shared.store.hold(&hold_name(to), cut).await?;
+    let record = EpochRecord { epoch: Epoch(0), cut, generation: Generation(0), definitions: 1 };
+    Ok(Mutation::put(records::epoch_record_key(to), record.encode()))
 }
 
 /// The job that a name stands for: `main`, or a number that the name alone decides.

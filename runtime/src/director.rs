@@ -27,6 +27,8 @@ const HEALTHY_MS: u64 = 10_000;
 enum Wanted {
     /// A continuous job.
     Continuous,
+    /// The job of one view that works by refreshes, or is suspended.
+    Refreshed,
     /// The fill of a view.
     Fill(TableId),
 }
@@ -78,7 +80,8 @@ async fn wanted(shared: &Shared) -> Result<BTreeMap<JobId, Wanted>> {
 fn wanted_of(catalog: &Catalog) -> BTreeMap<JobId, Wanted> {
     let mut wanted = BTreeMap::from([(MAIN_JOB, Wanted::Continuous)]);
     for (id, _, view) in catalog.views() {
-        wanted.insert(view.job, Wanted::Continuous);
+        let apart = view.refresh.is_by_refresh() || view.suspended;
+        wanted.insert(view.job, if apart { Wanted::Refreshed } else { Wanted::Continuous });
         if let (ViewState::Filling, Some(fill)) = (&view.state, view.fill_job) {
             wanted.insert(fill, Wanted::Fill(id));
         }
@@ -90,6 +93,7 @@ fn wanted_of(catalog: &Catalog) -> BTreeMap<JobId, Wanted> {
 async fn keep(shared: Arc<Shared>, job: JobId, what: Wanted, stop: CancellationToken) -> Result<()> {
     let kind = match what {
         Wanted::Continuous => JobKind::Continuous,
+        Wanted::Refreshed => JobKind::Refreshed,
         Wanted::Fill(_) => JobKind::Fill,
     };
     let door = shared.board.enter(job, kind);
@@ -101,6 +105,10 @@ async fn keep(shared: Arc<Shared>, job: JobId, what: Wanted, stop: CancellationT
         let run = match what {
             Wanted::Continuous => {
                 let run = job::run(Arc::clone(&shared), job, Arc::clone(&door), token);
+                shared.supervisor.spawn(format!("job {job}"), run)
+            }
+            Wanted::Refreshed => {
+                let run = job::serve(Arc::clone(&shared), job, Arc::clone(&door), token);
                 shared.supervisor.spawn(format!("job {job}"), run)
             }
             Wanted::Fill(view) => {
@@ -119,6 +127,12 @@ async fn keep(shared: Arc<Shared>, job: JobId, what: Wanted, stop: CancellationT
         if began.elapsed() >= Duration::from_millis(HEALTHY_MS) {
             pause_ms = first_ms;
         }
+        if !may_succeed_later(&error) {
+            // Whoever waits for the refresh hears of it; it is not tried for ever.
+            if let Some(request) = door.requested() {
+                door.finish(request.to);
+            }
+        }
         if error.kind() == ErrorKind::Fenced && kind == JobKind::Continuous {
             stay_away(&shared, job, &stop).await;
         } else {
@@ -134,6 +148,10 @@ async fn keep(shared: Arc<Shared>, job: JobId, what: Wanted, stop: CancellationT
     shared.catalog_changed();
     stop.cancel();
     Ok(())
+}
+
+fn may_succeed_later(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Fenced | ErrorKind::Conflict)
 }
 
 /// Waits while the run that fenced us moves: a living one decides an epoch at least every idle interval.

@@ -5,7 +5,7 @@
 //! `FAILPOINTS` of a real process: `runtime::sealed=return(abort)` ends it on the spot, `pause` holds it
 //! there for a SIGKILL, `return(error)` is an `Unavailable` error.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use types::{Error, Result};
@@ -48,6 +48,8 @@ pub struct FailPoints {
 struct Armed {
     /// How many further passes succeed before the one that fails, by point.
     countdown: BTreeMap<String, u64>,
+    /// Points that fail whenever they are reached.
+    always: BTreeSet<String>,
     /// How often each point was passed or failed.
     hits: BTreeMap<String, u64>,
 }
@@ -67,10 +69,20 @@ impl FailPoints {
         }
     }
 
+    /// Makes a point fail whenever it is reached.
+    pub fn arm_always(&self, name: &str) {
+        if let Some(armed) = &self.armed {
+            let mut armed = armed.lock().unwrap_or_else(PoisonError::into_inner);
+            armed.always.insert(name.to_owned());
+        }
+    }
+
     /// Disarms every point.
     pub fn disarm_all(&self) {
         if let Some(armed) = &self.armed {
-            armed.lock().unwrap_or_else(PoisonError::into_inner).countdown.clear();
+            let mut armed = armed.lock().unwrap_or_else(PoisonError::into_inner);
+            armed.countdown.clear();
+            armed.always.clear();
         }
     }
 
@@ -105,6 +117,9 @@ impl FailPoints {
         let Some(armed) = &self.armed else { return Ok(()) };
         let mut armed = armed.lock().unwrap_or_else(PoisonError::into_inner);
         *armed.hits.entry(name.to_owned()).or_default() += 1;
+        if armed.always.contains(name) {
+            return Err(Error::unavailable(format!("fail point {name}")));
+        }
         match armed.countdown.get_mut(name) {
             None => Ok(()),
             Some(0) => {

@@ -222,8 +222,10 @@ impl FillRun {
     async fn catch_up(&mut self) -> Result<Option<FillEnd>> {
         let started = Instant::now();
         let shared = Arc::clone(&self.worker.shared);
-        let now = shared.store.read_timestamp().await?;
-        self.worker.absorb(now).await?;
+        if !self.position.frozen {
+            let now = shared.store.read_timestamp().await?;
+            self.worker.absorb(now).await?;
+        }
         if self.worker.is_full()
             || self.worker.absorbed.n_changes as usize > shared.options.rows_per_piece_max
         {
@@ -233,7 +235,8 @@ impl FillRun {
         if self.worker.views.faults.contains_key(&self.view) {
             return Ok(None);
         }
-        let offered = shared.offers.offer(self.position.adopter, self.worker.job, self.view);
+        let at = self.position.frozen.then_some(self.position.snapshot);
+        let offered = shared.offers.offer(self.position.adopter, self.worker.job, self.view, at);
         shared.pass("runtime::fill_offered")?;
         if let Some(door) = shared.board.door(self.position.adopter) {
             door.poke.notify_one();
@@ -246,6 +249,9 @@ impl FillRun {
         };
         // The job's run ended before it opened an epoch: its next run takes a new offer.
         let Ok(cut) = cut else { return Ok(None) };
+        if at.is_some_and(|at| at != cut) {
+            return Ok(None);
+        }
         self.worker.absorb(cut).await?;
         if self.worker.read_to == cut {
             self.commit_epoch(cut, self.caught_up(), started).await?;
@@ -315,8 +321,8 @@ impl FillRun {
         let (fill, view, cut) = (self.worker.job, self.view, self.worker.read_to);
         let shared = Arc::clone(&self.worker.shared);
         let text = match &fault.key {
-            Some(key) => format!("{} at {key}", fault.reason),
-            None => fault.reason.clone(),
+            Some(key) => format!("the view faulted: {} at {key}", fault.reason),
+            None => format!("the view faulted: {}", fault.reason),
         };
         shared.fill_failed(view, text);
         let make = move |catalog: &Catalog, _now: Timestamp| end_faulted(catalog, view, fill, &fault, cut);

@@ -1,6 +1,7 @@
-//! A continuous job: waits for changes, and turns them into epochs.
+//! A job at work: a continuous one waits for changes and turns them into epochs, one that works by
+//! refreshes waits to be asked.
 //!
-//! The loop absorbs resolved changes as they come and opens an epoch when one is due (`schedule`). One
+//! The continuous loop absorbs resolved changes as they come and opens an epoch when one is due (`schedule`). One
 //! epoch at a time: the next begins to absorb when the last one's keys are committed. Fills that have
 //! caught up are adopted in an epoch's own transaction.
 
@@ -13,16 +14,19 @@ use store::{Mutation, Snapshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use types::records::{self, EpochRecord};
-use types::{JobId, Result, TableId, Timestamp};
+use types::{Error, JobId, Result, TableId, Timestamp};
 
+use crate::RefreshPath;
 use crate::adoption::Announced;
-use crate::board::JobDoor;
+use crate::board::{JobDoor, Request};
 use crate::ddl::{fill_of, forget_table};
-use crate::records::{FillPhase, FillPosition, decode};
+use crate::records::{
+    FillPhase, FillPosition, RefreshRecord, ViewStats, decode, encode, refresh_key, view_stats_key,
+};
 use crate::schedule::{Pending, Schedule};
 use crate::shared::Shared;
-use crate::views::{Ends, ViewFault};
-use crate::worker::{AtStart, Worker, view_of};
+use crate::views::{Ends, ViewFault, ViewPart};
+use crate::worker::{AtStart, SealedEpoch, Worker, view_of};
 
 /// Runs a continuous job until shutdown.
 ///
@@ -41,6 +45,74 @@ pub(crate) async fn run(
         run.step().await?;
     }
     Ok(())
+}
+
+/// Runs a job that works by refreshes until shutdown: takes over when a refresh is asked for or a full one
+/// is to be adopted, commits it, and lets go of everything.
+///
+/// # Errors
+/// Whatever ends a refresh; the next run takes over and tries again.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    job: JobId,
+    door: Arc<JobDoor>,
+    token: CancellationToken,
+) -> Result<()> {
+    loop {
+        shared.board.waiting_for(job, "a refresh");
+        let (cancel, to) =
+            door.requested().map_or_else(Default::default, |request| (request.cancel, request.to));
+        tokio::select! {
+            biased;
+            // Dropped halfway it is as if the worker had died: the next take-over rolls its epoch back.
+            () = cancel.cancelled() => door.finish(to),
+            outcome = serve_asked(&shared, job, &door, &token) => outcome?,
+        }
+        tokio::select! {
+            () = token.cancelled() => return Ok(()),
+            () = door.poke.notified() => {}
+        }
+    }
+}
+
+async fn serve_asked(
+    shared: &Arc<Shared>,
+    job: JobId,
+    door: &Arc<JobDoor>,
+    token: &CancellationToken,
+) -> Result<()> {
+    while !token.is_cancelled() {
+        let offered = shared.offers.wanted_cut(job);
+        let request = door.requested();
+        let asked = request.as_ref().filter(|request| request.path != RefreshPath::Full).map(|one| one.to);
+        let Some(to) = offered.or(asked) else { return Ok(()) };
+        let worker = Worker::take_over(Arc::clone(shared), job, token.clone()).await?;
+        let door = Arc::clone(door);
+        let mut run = JobRun { worker, door, started: Instant::now(), last_opened_ms: 0 };
+        if offered.is_some() {
+            // What is replaced need not be brought up to date.
+            run.worker.skip_to(to);
+            run.commit(Target { request, adopts: true }).await?;
+            continue;
+        }
+        run.load().await?;
+        while run.worker.frontier.cut < to && !token.is_cancelled() {
+            run.worker.absorb(to).await?;
+            shared.pass("runtime::absorbed")?;
+            run.commit(Target { request: request.clone(), adopts: false }).await?;
+        }
+        run.door.finish(to);
+    }
+    Ok(())
+}
+
+/// What an epoch is for.
+#[derive(Clone, Debug, Default)]
+struct Target {
+    /// The refresh that it is.
+    request: Option<Request>,
+    /// Whether it is nothing without the fill that it adopts.
+    adopts: bool,
 }
 
 struct JobRun {
@@ -118,19 +190,34 @@ impl JobRun {
     /// One epoch: up to now, or as far as memory allows.
     async fn epoch(&mut self) -> Result<()> {
         self.last_opened_ms = self.now_ms();
-        let started = Instant::now();
         let shared = Arc::clone(&self.worker.shared);
         if !self.worker.is_full() {
             let now = shared.store.read_timestamp().await?;
             self.worker.absorb(now).await?;
         }
         shared.pass("runtime::absorbed")?;
+        self.commit(Target::default()).await
+    }
+
+    /// Carries what was absorbed to its decision, with the fills that have caught up.
+    async fn commit(&mut self, target: Target) -> Result<()> {
+        let started = Instant::now();
+        let shared = Arc::clone(&self.worker.shared);
         let opened = self.worker.open(self.worker.read_to).await?;
         let offers = shared.offers.take(self.worker.job, opened.cut);
-        let sealed = self.worker.seal(opened.clone(), Vec::new(), Ends::Cut).await?;
+        let mut sealed = self.worker.seal(opened.clone(), Vec::new(), Ends::Cut).await?;
+        if let (Some(request), false) = (&target.request, target.adopts) {
+            sealed.own = self.refresh_records(request, &sealed)?;
+        }
         let reached = self.await_fills(offers).await;
-        let mut adoption =
-            Adoption { job: self.worker.job, reached, adopted: BTreeSet::new(), dropped: Vec::new() };
+        let mut adoption = Adoption {
+            job: self.worker.job,
+            target,
+            now_ms: shared.store.read_timestamp().await?.physical_ms(),
+            reached,
+            adopted: BTreeSet::new(),
+            dropped: Vec::new(),
+        };
         let run_bytes = sealed.run_bytes();
         let n_faults = self.worker.views.faults.len();
         let decided = self.worker.decide(sealed, &mut adoption).await;
@@ -149,6 +236,26 @@ impl JobRun {
         let adopted = std::mem::take(&mut adoption.adopted);
         adoption.tell(&adopted);
         Ok(())
+    }
+
+    /// What an incremental refresh leaves behind about itself.
+    fn refresh_records(&self, request: &Request, sealed: &SealedEpoch) -> Result<Vec<Mutation>> {
+        let n_changes = self.worker.absorbed.n_changes;
+        let record = |(view, part): (&TableId, &ViewPart)| {
+            let record = RefreshRecord {
+                path: request.path,
+                reason: request.reason.clone(),
+                cut: sealed.opened.cut,
+                began_ms: request.began_ms,
+                duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+                rows_read: n_changes,
+                rows_written: part.n_rows_written(*view),
+                rows_skipped: request.source_rows.saturating_sub(n_changes),
+                source_rows: request.source_rows,
+            };
+            Ok(Mutation::put(refresh_key(*view), encode(&record)?))
+        };
+        sealed.parts.iter().map(record).collect()
     }
 
     /// Waits, for a bounded time, until the fills that were told the cut have reached it.
@@ -209,6 +316,9 @@ impl JobRun {
 /// What epoch k's transaction does beside the views' own keys: faults, and the fills it adopts.
 struct Adoption {
     job: JobId,
+    target: Target,
+    /// The store's clock when the epoch was sealed.
+    now_ms: u64,
     reached: Vec<Announced>,
     /// Views that the newest start adopts.
     adopted: BTreeSet<TableId>,
@@ -249,6 +359,34 @@ impl Adoption {
         let position: FillPosition = decode("position of a fill", &position)?;
         Ok(EpochRecord::decode(&record)?.cut == cut && position.phase == FillPhase::CatchUp)
     }
+
+    /// What a full refresh leaves behind about itself.
+    async fn refresh_record(
+        &self,
+        snapshot: &Snapshot,
+        offer: &Announced,
+        cut: Timestamp,
+    ) -> Result<Mutation> {
+        let position = snapshot.get(&records::fill_position_key(offer.fill)).await?;
+        let position = position.ok_or_else(|| Error::corrupt("an adopted fill has no position"))?;
+        let position: FillPosition = decode("position of a fill", &position)?;
+        let stats = snapshot.get(&view_stats_key(offer.view)).await?;
+        let stats = stats.map(|value| decode::<ViewStats>("row count of a view", &value)).transpose()?;
+        let request = self.target.request.as_ref();
+        let began_ms = request.map_or(position.snapshot.physical_ms(), |request| request.began_ms);
+        let record = RefreshRecord {
+            path: RefreshPath::Full,
+            reason: request.map_or_else(|| "rebuilt".to_owned(), |request| request.reason.clone()),
+            cut,
+            began_ms,
+            duration_ms: self.now_ms.saturating_sub(began_ms),
+            rows_read: position.rows_done,
+            rows_written: stats.unwrap_or_default().n_rows,
+            rows_skipped: 0,
+            source_rows: position.rows_done,
+        };
+        Ok(Mutation::put(refresh_key(offer.view), encode(&record)?))
+    }
 }
 
 #[async_trait::async_trait]
@@ -282,10 +420,14 @@ impl AtStart for Adoption {
                 mutations.extend(forget_table(gone)?);
                 self.dropped.push(gone.id());
             }
+            mutations.push(self.refresh_record(snapshot, offer, cut).await?);
             mutations.push(Mutation::delete(records::epoch_record_key(offer.fill)));
             mutations.push(Mutation::delete(records::fill_position_key(offer.fill)));
             self.adopted.insert(offer.view);
             changes.push(change);
+        }
+        if self.target.adopts && self.adopted.is_empty() {
+            return Err(Error::unavailable("the fill of a refresh cannot be adopted now"));
         }
         if !changes.is_empty() {
             mutations.extend(catalog.merge(changes).mutations);

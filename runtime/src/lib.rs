@@ -13,6 +13,7 @@ mod director;
 mod adoption;
 mod fill;
 mod job;
+mod refresh;
 
 mod schedule;
 mod transaction;
@@ -38,7 +39,10 @@ pub use checkpoint::{Checkpoint, checkpoint_at};
 pub use failpoints::{FailPoints, POINTS};
 pub use options::RuntimeOptions;
 pub use planner::{Planner, SqlPlanner};
-pub use records::{FillPhase, FillPosition, ViewStats, view_stats_key};
+pub use records::{
+    FillPhase, FillPosition, RefreshPath, RefreshRecord, ViewStats, refresh_key, view_stats_key,
+};
+pub use refresh::{RefreshPlan, RefreshStatus, Refreshed};
 pub use runtime::{Runtime, Waited};
 pub use status::{EpochStatus, JobKind, JobStatus, OperatorStatus, ViewStatus};
 pub use supervisor::Supervisor;

@@ -20,6 +20,9 @@ pub struct FillPosition {
     pub phase: FillPhase,
     /// Source rows taken in so far.
     pub rows_done: u64,
+    /// Whether it is to be adopted at S0: a refresh of a view that stays at its cut.
+    #[serde(default)]
+    pub frozen: bool,
 }
 
 /// What a fill does next.
@@ -42,6 +45,56 @@ pub enum FillPhase {
 pub struct ViewStats {
     /// The number of stored rows.
     pub n_rows: u64,
+}
+
+/// What the last refresh of a view did: a key of its transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefreshRecord {
+    /// How it was done.
+    pub path: RefreshPath,
+    /// Why so.
+    pub reason: String,
+    /// The cut that it reached.
+    pub cut: Timestamp,
+    /// When it was begun, in milliseconds of the store's clock.
+    pub began_ms: u64,
+    /// How long it took up to its commit, in milliseconds.
+    pub duration_ms: u64,
+    /// Source rows or changes that were read.
+    pub rows_read: u64,
+    /// View rows that were written.
+    pub rows_written: u64,
+    /// Changes that were read and had no part in the view.
+    pub rows_skipped: u64,
+    /// Rows of the base tables, as far as it is known from the last full refresh and the changes since.
+    pub source_rows: u64,
+}
+
+/// How a refresh is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefreshPath {
+    /// Nothing changed: only the checkpoint moves.
+    Nothing,
+    /// Rows were only inserted: nothing is retracted.
+    InsertOnly,
+    /// The changes run through the view's dataflow.
+    Incremental,
+    /// The view is built anew beside the old one, and swapped.
+    Full,
+}
+
+impl RefreshPath {
+    /// Its name in system tables and EXPLAIN.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            RefreshPath::Nothing => "none",
+            RefreshPath::InsertOnly => "insert-only",
+            RefreshPath::Incremental => "incremental",
+            RefreshPath::Full => "full",
+        }
+    }
 }
 
 /// A dropped table or view whose keys are still to be removed.
@@ -97,6 +150,12 @@ pub(crate) fn from_hex(text: &str) -> Result<Vec<u8>> {
 #[must_use]
 pub fn view_stats_key(view: TableId) -> Vec<u8> {
     numbered(b"s/", view.0)
+}
+
+/// What the last refresh of a view did.
+#[must_use]
+pub fn refresh_key(view: TableId) -> Vec<u8> {
+    numbered(b"f/", view.0)
 }
 
 fn numbered(kind: &[u8], number: u64) -> Vec<u8> {

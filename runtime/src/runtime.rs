@@ -7,7 +7,7 @@ use coordinator::Coordinator;
 use operators::RunSource;
 use sink::RunCache;
 use sql::catalog::{
-    Catalog, CatalogCache, CatalogChange, DropKind, DropOptions, NewView, TableDefinition, ViewState,
+    Catalog, CatalogCache, CatalogChange, DropKind, DropOptions, NewView, Refresh, TableDefinition, ViewState,
 };
 use sql::{CreateMaterializedView, Settings, TableName};
 use store::{KeyRange, Mutation, Snapshot, Store};
@@ -18,8 +18,9 @@ use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, TableId, Timesta
 
 use crate::adoption::Offers;
 use crate::board::{Board, Frontier};
-use crate::ddl::{commit_ddl, fill_of, job_of_name, require_view};
+use crate::ddl::{commit_ddl, fill_of, job_of_name};
 use crate::records::{ViewStats, decode, view_stats_key};
+use crate::refresh::{self, Refreshing};
 use crate::shared::Shared;
 use crate::sweep::{Ledger, Swept};
 use crate::worker::view_of;
@@ -34,7 +35,7 @@ const LOOK_EVERY_MS: u64 = 500;
 /// Runs every continuous job and fill of a store.
 #[derive(Clone)]
 pub struct Runtime {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// The answer of wait mode: view rows are read at `commit_ts`, tables at `cut`.
@@ -72,13 +73,16 @@ impl Runtime {
             board: Board::default(),
             offers: Offers::default(),
             ddl: Mutex::new(()),
+            refreshing: Refreshing::default(),
             fill_failures: std::sync::Mutex::default(),
             catalog_changes: watch::Sender::new(0),
         });
         let tasks = &shared.supervisor;
         drop(tasks.spawn("director of jobs", director::direct(Arc::clone(&shared))));
         drop(tasks.spawn("garbage collection", collect::collect(Arc::clone(&shared))));
-        Ok(Runtime { shared })
+        let runtime = Runtime { shared };
+        drop(runtime.shared.supervisor.spawn("schedules of refreshes", refresh::schedule(runtime.clone())));
+        Ok(runtime)
     }
 
     /// The cache of runs, for queries over the same state.
@@ -131,6 +135,9 @@ impl Runtime {
     /// As [`Runtime::create_view`].
     pub async fn wait_created(&self, created: &TableDefinition) -> Result<()> {
         let id = created.id();
+        if view_of(created)?.state == ViewState::Unfilled {
+            return Ok(());
+        }
         let Err(error) = self.wait_published(id).await else { return Ok(()) };
         if error.kind() == ErrorKind::Invalid {
             self.abandon(id).await?;
@@ -171,27 +178,6 @@ impl Runtime {
         commit_ddl(&self.shared, &make).await
     }
 
-    /// Rebuilds a faulted view by a fill that replaces it. Waits for its publication unless `background`
-    /// is asked.
-    ///
-    /// # Errors
-    /// `Invalid` if there is no such view, it is not faulted, or rebuilding it faults again.
-    pub async fn resume_view(&self, database: &str, name: &str, background: bool) -> Result<CatalogChange> {
-        let planner = &self.shared.options.planner;
-        let make = |catalog: &Catalog, now: Timestamp| {
-            let definition = require_view(catalog, database, name)?;
-            let view = view_of(definition)?;
-            let settings = Settings { database: None, now, ..Settings::default() }.with_view(&view.settings);
-            let plan = planner.plan_view(catalog, &view.query, &view.columns, &settings)?;
-            catalog.resume_view(definition.id(), &plan, now)
-        };
-        let change = commit_ddl(&self.shared, &make).await?;
-        if let (false, Some(created)) = (background, &change.created) {
-            self.wait_published(created.id()).await?;
-        }
-        Ok(change)
-    }
-
     /// Waits until a view is published.
     ///
     /// # Errors
@@ -211,7 +197,7 @@ impl Runtime {
                         let at = key.as_ref().map(|key| format!(" at {key}")).unwrap_or_default();
                         return Err(Error::mysql(1105, format!("the view faulted: {reason}{at}")));
                     }
-                    ViewState::Filling => {}
+                    ViewState::Filling | ViewState::Unfilled => {}
                 },
             }
             tokio::select! {
@@ -225,7 +211,7 @@ impl Runtime {
     fn why_gone(&self, view: TableId) -> String {
         let failed = self.shared.fill_failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match failed.get(&view) {
-            Some(reason) => format!("the view faulted: {reason}"),
+            Some(reason) => reason.clone(),
             None => "the view was dropped while it was being filled".to_owned(),
         }
     }
@@ -239,6 +225,9 @@ impl Runtime {
     /// `Unavailable` if no epoch is decided within `timeout_ms`.
     pub async fn wait_cut(&self, job: JobId, at: Timestamp, timeout_ms: u64) -> Result<Option<Waited>> {
         let Some(door) = self.shared.board.door(job) else { return Ok(None) };
+        if !self.shared.board.is_continuous(job) {
+            return Ok(None);
+        }
         let mut frontier = door.frontier.subscribe();
         let deadline = Instant::now() + Duration::from_millis(timeout_ms);
         let now_known = *frontier.borrow();
@@ -322,11 +311,23 @@ impl Runtime {
         let view = view_of(definition)?;
         let runner = match view.state {
             ViewState::Filling => fill_of(definition).unwrap_or(view.job),
-            ViewState::Ready | ViewState::Faulted { .. } => view.job,
+            ViewState::Ready | ViewState::Unfilled | ViewState::Faulted { .. } => view.job,
         };
         let known = self.shared.board.view(runner, id);
-        let known_frontier = known.as_ref().and_then(|known| known.frontier);
-        let frontier = known_frontier.filter(|_| !matches!(view.state, ViewState::Faulted { .. }));
+        let apart = view.refresh.is_by_refresh() || view.suspended;
+        let known_frontier = if apart && view.state == ViewState::Ready {
+            // Its job sleeps between refreshes.
+            let found = crate::checkpoint_at(&self.shared.store, view.job, id, snapshot.ts()).await?;
+            found.map(|found| Frontier {
+                epoch: found.record.epoch,
+                cut: found.record.cut,
+                commit_ts: found.commit_ts,
+            })
+        } else {
+            known.as_ref().and_then(|known| known.frontier)
+        };
+        let frontier =
+            known_frontier.filter(|_| !matches!(view.state, ViewState::Faulted { .. } | ViewState::Unfilled));
         let n_rows = match known.as_ref().and_then(|known| known.n_rows) {
             Some(n_rows) => n_rows,
             None => match snapshot.get(&view_stats_key(id)).await? {
@@ -336,7 +337,9 @@ impl Runtime {
         };
         let (state, reason) = match &view.state {
             ViewState::Filling => ("filling", known.as_ref().and_then(|known| known.last_error.clone())),
+            ViewState::Ready if view.suspended => ("suspended", None),
             ViewState::Ready => ("ready", None),
+            ViewState::Unfilled => ("unfilled", None),
             ViewState::Faulted { reason, key, at } => {
                 let key = key.as_ref().map(|key| format!(", {key}")).unwrap_or_default();
                 ("faulted", Some(format!("{reason}{key} (at {at})")))
@@ -436,6 +439,19 @@ fn make_view(
 ) -> Result<CatalogChange> {
     let database = statement.name.database.as_deref().or(settings.database.as_deref());
     let database = database.ok_or_else(|| Error::mysql(1046, "no database selected"))?;
+    for option in statement.options.keys() {
+        if !["job", "refresh"].contains(&option.as_str()) {
+            return Err(Error::mysql(
+                1235,
+                format!("a view has no option '{option}': there are job and refresh"),
+            ));
+        }
+    }
+    let refresh =
+        statement.options.get("refresh").map_or(Ok(Refresh::Continuous), |text| Refresh::parse(text))?;
+    if refresh.is_by_refresh() && statement.options.contains_key("job") {
+        return Err(Error::mysql(1235, "a view that is refreshed has a job of its own: leave 'job' away"));
+    }
     let job = match statement.options.get("job") {
         Some(name) => job_of_name(catalog, name)?,
         None => MAIN_JOB,
@@ -450,6 +466,7 @@ fn make_view(
         cluster_by: statement.cluster_by.clone(),
         options: statement.options.clone(),
         settings: settings.of_view(),
+        refresh,
         job,
         created_ts: now,
     };

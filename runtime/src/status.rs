@@ -38,6 +38,8 @@ pub struct ViewStatus {
 pub enum JobKind {
     /// Maintains published views.
     Continuous,
+    /// Brings one view up to date when asked.
+    Refreshed,
     /// Builds one view.
     Fill,
 }

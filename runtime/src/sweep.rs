@@ -14,7 +14,7 @@ use store::{Change, Key, KeyRange, Mutation, Snapshot, Store};
 use types::records::{self, EpochRecord};
 use types::{Error, JobId, Result, RunName, Timestamp};
 
-use crate::records::{DroppedTable, decode, view_stats_key};
+use crate::records::{DroppedTable, decode, refresh_key, view_stats_key};
 use crate::shared::Shared;
 
 /// Keys that one transaction of the sweep deletes.
@@ -192,6 +192,7 @@ async fn sweep_dropped(shared: &Shared) -> Result<usize> {
         let last = vec![
             Mutation::delete(records::row_id_allocator_key(dropped.table)),
             Mutation::delete(view_stats_key(dropped.table)),
+            Mutation::delete(refresh_key(dropped.table)),
             Mutation::delete(note_key),
         ];
         store.commit_transaction(store.timestamp().await?, last).await?;

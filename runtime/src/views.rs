@@ -39,6 +39,18 @@ pub(crate) struct ViewPart {
     pub(crate) runs: Vec<SealedRun>,
 }
 
+impl ViewPart {
+    /// How many rows of the view it writes or deletes.
+    pub(crate) fn n_rows_written(&self, view: TableId) -> u64 {
+        let Ok(id) = i64::try_from(view.0) else { return 0 };
+        let (start, end) = tidb::record_range(id);
+        let is_row = |mutation: &&Mutation| {
+            mutation.key.as_ref() >= start.as_slice() && mutation.key.as_ref() < end.as_slice()
+        };
+        self.mutations.iter().filter(is_row).count() as u64
+    }
+}
+
 /// What sealing ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {

@@ -251,6 +251,12 @@ impl Worker {
         Ok(())
     }
 
+    /// Moves to a timestamp without reading what changed: for a worker without views.
+    pub(crate) fn skip_to(&mut self, to: Timestamp) {
+        assert!(self.views.running.is_empty(), "a view would miss what is skipped");
+        self.read_to = self.read_to.max(to);
+    }
+
     /// Pushes a page of a table's rows into the views.
     ///
     /// # Errors
@@ -467,7 +473,7 @@ impl Worker {
         definition.view.as_ref().is_some_and(|view| match view.state {
             ViewState::Ready => view.job == self.job,
             ViewState::Filling => view.fill_job == Some(self.job),
-            ViewState::Faulted { .. } => false,
+            ViewState::Unfilled | ViewState::Faulted { .. } => false,
         })
     }
 

@@ -10,7 +10,7 @@ mod load;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use change::{CatalogChange, DropKind, DropOptions, NewView};
+pub use change::{CatalogChange, DropKind, DropOptions, NewView, Refresh};
 pub use load::CatalogCache;
 
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,13 @@ pub struct ViewDefinition {
     pub options: BTreeMap<String, String>,
     /// `CLUSTER BY` columns.
     pub cluster_by: Vec<String>,
-    /// The continuous job that maintains it.
+    /// When it is brought up to date.
+    #[serde(default)]
+    pub refresh: Refresh,
+    /// Not brought up to date until RESUME.
+    #[serde(default)]
+    pub suspended: bool,
+    /// The job that maintains it.
     pub job: JobId,
     /// Where it is in its life.
     pub state: ViewState,
@@ -92,6 +98,8 @@ pub struct ViewSettings {
 pub enum ViewState {
     /// A fill builds it; not published: fresh, live and wait reads go Live.
     Filling,
+    /// Published, and never refreshed: fresh, live and wait reads go Live.
+    Unfilled,
     /// Maintained by its job.
     Ready,
     /// Cut off at an epoch; fresh, live and wait reads go Live, stale ones fail with the reason.

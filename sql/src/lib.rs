@@ -27,7 +27,7 @@ pub use plan::{OutputColumn, PlannedQuery, Resolver, plan_expressions, plan_quer
 pub use settings::{DEFAULT_SQL_MODE, Literal, Settings};
 pub use sqlparser::ast;
 pub use statement::{
-    ColumnDefinition, CreateMaterializedView, CreateTable, ParsedStatement, QueryStatement, SetItem,
-    SetScope, SetValue, Show, Statement, TableName,
+    AlterView, ColumnDefinition, CreateMaterializedView, CreateTable, ParsedStatement, QueryStatement,
+    RefreshKind, RefreshMaterializedView, SetItem, SetScope, SetValue, Show, Statement, TableName,
 };
 pub use view::{ViewPlan, plan_view};

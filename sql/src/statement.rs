@@ -112,11 +112,15 @@ pub enum Statement {
         /// Views that need them go too.
         cascade: bool,
     },
-    /// ALTER MATERIALIZED VIEW ... RESUME.
-    AlterMaterializedViewResume {
+    /// ALTER MATERIALIZED VIEW.
+    AlterMaterializedView {
         /// The view.
         name: TableName,
+        /// What is to change.
+        action: AlterView,
     },
+    /// REFRESH MATERIALIZED VIEW.
+    RefreshMaterializedView(Box<RefreshMaterializedView>),
     /// VERIFY MATERIALIZED VIEW.
     VerifyMaterializedView {
         /// The view.
@@ -131,6 +135,44 @@ pub enum Statement {
     },
     /// FLUSH, ANALYZE, LOCK and others that succeed without doing anything here.
     Nothing,
+}
+
+/// What ALTER MATERIALIZED VIEW changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AlterView {
+    /// RESUME: goes on with a suspended view, rebuilds a faulted one.
+    Resume,
+    /// SUSPEND: the view stays at its checkpoint.
+    Suspend,
+    /// CANCEL: gives up the fill or refresh that runs.
+    Cancel,
+    /// RENAME TO.
+    Rename(TableName),
+    /// SET (option = value, ...), names in lower case.
+    Set(BTreeMap<String, String>),
+}
+
+/// REFRESH MATERIALIZED VIEW.
+#[derive(Clone, Debug)]
+pub struct RefreshMaterializedView {
+    /// The view.
+    pub name: TableName,
+    /// How.
+    pub kind: RefreshKind,
+    /// The expression of AS OF TIMESTAMP; the newest snapshot without.
+    pub as_of: Option<ast::Expr>,
+}
+
+/// How a refresh is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RefreshKind {
+    /// By whatever is cheaper.
+    #[default]
+    Auto,
+    /// FULL: from the tables, into new storage.
+    Full,
+    /// INCREMENTAL: from what changed.
+    Incremental,
 }
 
 /// A query and the point in time it reads at.

@@ -152,6 +152,7 @@ impl Harness {
         let settings = Settings::default();
         let plan = sql::plan_view(&catalog, text, &[], &settings).unwrap();
         let new = NewView {
+            refresh: sql::catalog::Refresh::Continuous,
             database: "test".to_owned(),
             name: name.to_owned(),
             or_replace: false,

@@ -12,6 +12,7 @@ mod faults;
 mod fills;
 mod plans;
 mod recovery;
+mod refreshes;
 mod simulation;
 mod sweeping;
 mod world;

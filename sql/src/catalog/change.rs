@@ -5,6 +5,7 @@
 //! so two changes on one snapshot conflict and the later one is tried again on a newer catalog.
 
 mod drops;
+mod refresh;
 mod tables;
 mod views;
 
@@ -12,11 +13,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use store::Mutation;
-use types::{Error, JobId, Result, records};
+use types::{Error, JobId, Result, Timestamp, records};
 
 use super::{Catalog, TableDefinition};
 
 pub use drops::{DropKind, DropOptions};
+pub use refresh::Refresh;
 pub use views::NewView;
 
 /// Databases that the server makes up.
@@ -37,6 +39,11 @@ pub struct CatalogChange {
     /// Jobs whose views change: their epoch records are rewritten with `definitions` + 1 in the same
     /// transaction.
     pub jobs: BTreeSet<JobId>,
+    /// A job that comes into being with a view of another one: its epoch record begins with the cut of
+    /// the other's, as it is at the start of the transaction. The other is among `jobs`.
+    pub detached: Option<(JobId, JobId)>,
+    /// What the fill of the created view is a snapshot of, if it is not to be the newest.
+    pub fill_at: Option<Timestamp>,
     /// Things to warn of: unknown names under IF EXISTS, known ones under IF NOT EXISTS.
     pub notes: Vec<String>,
 }
@@ -99,6 +106,8 @@ impl Catalog {
             merged.created = merged.created.or(change.created);
             merged.dropped.extend(change.dropped);
             merged.jobs.extend(change.jobs);
+            merged.detached = merged.detached.or(change.detached);
+            merged.fill_at = merged.fill_at.or(change.fill_at);
             merged.notes.extend(change.notes);
         }
         merged

@@ -11,7 +11,7 @@ use super::{
     Parsed, Source, expect_words, identifier, if_exists, if_not_exists, names, parenthesized_identifiers,
     session, show, statement as any_statement, table_name, take_words,
 };
-use crate::{CreateMaterializedView, Show, Statement};
+use crate::{AlterView, CreateMaterializedView, RefreshKind, RefreshMaterializedView, Show, Statement};
 
 /// Parses an own statement, or nothing if the next words begin another.
 pub(super) fn statement(parser: &mut Parser<'_>, source: &Source<'_>) -> Result<Option<Statement>> {
@@ -35,13 +35,46 @@ fn simple(parser: &mut Parser<'_>) -> Parsed<Option<Statement>> {
     }
     if take_words(parser, &["alter", "materialized", "view"]) {
         let name = table_name(parser)?;
-        expect_words(parser, &["resume"])?;
-        return Ok(Some(Statement::AlterMaterializedViewResume { name }));
+        return Ok(Some(Statement::AlterMaterializedView { name, action: alter_view(parser)? }));
+    }
+    if take_words(parser, &["refresh", "materialized", "view"]) {
+        return refresh(parser).map(|refresh| Some(Statement::RefreshMaterializedView(Box::new(refresh))));
     }
     if take_words(parser, &["verify", "materialized", "view"]) {
         return Ok(Some(Statement::VerifyMaterializedView { name: table_name(parser)? }));
     }
     session::statement(parser)
+}
+
+fn alter_view(parser: &mut Parser<'_>) -> Parsed<AlterView> {
+    for (word, action) in
+        [("resume", AlterView::Resume), ("suspend", AlterView::Suspend), ("cancel", AlterView::Cancel)]
+    {
+        if take_words(parser, &[word]) {
+            return Ok(action);
+        }
+    }
+    if take_words(parser, &["rename", "to"]) {
+        return Ok(AlterView::Rename(table_name(parser)?));
+    }
+    expect_words(parser, &["set"])?;
+    parser.expect_token(&Token::LParen)?;
+    let options = parser.parse_comma_separated(option)?.into_iter().collect();
+    parser.expect_token(&Token::RParen)?;
+    Ok(AlterView::Set(options))
+}
+
+fn refresh(parser: &mut Parser<'_>) -> Parsed<RefreshMaterializedView> {
+    let name = table_name(parser)?;
+    let kind = if take_words(parser, &["full"]) {
+        RefreshKind::Full
+    } else if take_words(parser, &["incremental"]) {
+        RefreshKind::Incremental
+    } else {
+        RefreshKind::Auto
+    };
+    let as_of = take_words(parser, &["as", "of", "timestamp"]).then(|| parser.parse_expr()).transpose()?;
+    Ok(RefreshMaterializedView { name, kind, as_of })
 }
 
 fn drops_and_creates(parser: &mut Parser<'_>) -> Parsed<Option<Statement>> {
@@ -187,9 +220,9 @@ fn explain(parser: &mut Parser<'_>, source: &Source<'_>) -> Result<Statement> {
 }
 
 fn is_statement_word(word: &str) -> bool {
-    const WORDS: [&str; 12] = [
+    const WORDS: [&str; 13] = [
         "select", "with", "values", "table", "insert", "replace", "update", "delete", "create", "analyze",
-        "format", "verify",
+        "format", "verify", "refresh",
     ];
     WORDS.iter().any(|known| known.eq_ignore_ascii_case(word))
 }

@@ -77,6 +77,7 @@ fn create_view(world: &World, text: &str) -> types::Result<CatalogChange> {
     };
     let plan = sql::plan_view(&world.catalog, &create.query_text, &create.columns, &world.settings)?;
     let new = NewView {
+        refresh: sql::catalog::Refresh::Continuous,
         database: "test".to_owned(),
         name: create.name.name,
         or_replace: create.or_replace,
@@ -142,7 +143,7 @@ fn a_view_may_be_made_over_one_that_is_rebuilt() {
     });
     let v = Arc::clone(world.catalog.find("test", "v").unwrap());
     let plan = world.plan_view("SELECT id, s FROM t").unwrap();
-    let change = world.catalog.resume_view(v.id(), &plan, Timestamp::default()).unwrap();
+    let change = world.catalog.rebuild_view(v.id(), &plan, Timestamp::default(), |_| ()).unwrap();
     let rebuilt = under_construction(&mut world, change);
     world.run("CREATE MATERIALIZED VIEW w AS SELECT id FROM v");
     let change = world.catalog.publish_view(rebuilt).unwrap();
@@ -158,7 +159,7 @@ fn views_go_before_what_they_read_whatever_their_ids() {
     });
     let v = world.catalog.find("test", "v").unwrap().id();
     let plan = world.plan_view("SELECT id, s FROM t").unwrap();
-    let change = world.catalog.resume_view(v, &plan, Timestamp::default()).unwrap();
+    let change = world.catalog.rebuild_view(v, &plan, Timestamp::default(), |_| ()).unwrap();
     let rebuilt = under_construction(&mut world, change);
     // What adoption writes.
     edit(&mut world, "w", |view| view.depends_on = vec![rebuilt]);

@@ -33,7 +33,7 @@ fn own_statements() {
         Statement::DropMaterializedView { names, if_exists: true, cascade: true } if names.len() == 2));
     assert!(matches!(
         parse("ALTER MATERIALIZED VIEW a.v RESUME"),
-        Statement::AlterMaterializedViewResume { .. }
+        Statement::AlterMaterializedView { action: sql::AlterView::Resume, .. }
     ));
     assert!(matches!(parse("VERIFY MATERIALIZED VIEW v"), Statement::VerifyMaterializedView { .. }));
     assert!(matches!(

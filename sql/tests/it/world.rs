@@ -65,6 +65,7 @@ impl World {
             Statement::CreateMaterializedView(create) => {
                 let plan = self.plan_view_named(&create.query_text, &create.columns).unwrap();
                 let new = NewView {
+                    refresh: sql::catalog::Refresh::Continuous,
                     database: "test".to_owned(),
                     name: create.name.name,
                     or_replace: false,

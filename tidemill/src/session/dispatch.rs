@@ -104,8 +104,11 @@ impl Session {
                 let options = DropOptions { if_exists: *if_exists, cascade: *cascade };
                 self.drop_named(DropKind::View, names, options).boxed().await
             }
-            Statement::AlterMaterializedViewResume { name } => {
-                self.resume_view(name, interrupt).boxed().await
+            Statement::AlterMaterializedView { name, action } => {
+                self.alter_view(name, action, interrupt).boxed().await
+            }
+            Statement::RefreshMaterializedView(refresh) => {
+                self.refresh_view(refresh, interrupt).boxed().await
             }
             other => {
                 let text = format!("this version doesn't yet support '{other:?}'");
@@ -208,6 +211,9 @@ impl Session {
         statement: &Statement,
         parameters: &[Literal],
     ) -> Result<Outcome> {
+        if let Statement::RefreshMaterializedView(refresh) = statement {
+            return self.explain_refresh(refresh).boxed().await.map(Outcome::Rows);
+        }
         if analyze {
             return Err(Error::mysql(1235, "this version doesn't yet support 'EXPLAIN ANALYZE'"));
         }
@@ -224,7 +230,7 @@ impl Session {
             Statement::Update(update) => ast::Statement::Update((**update).clone()),
             Statement::Delete(delete) => ast::Statement::Delete((**delete).clone()),
             _ => {
-                let text = "this version doesn't yet support 'EXPLAIN of other than SELECT, INSERT, REPLACE, UPDATE and DELETE'";
+                let text = "this version doesn't yet support 'EXPLAIN of other than SELECT, INSERT, REPLACE, UPDATE, DELETE and REFRESH'";
                 return Err(Error::mysql(1235, text));
             }
         };

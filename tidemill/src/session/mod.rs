@@ -4,6 +4,7 @@
 //! next begins; KILL ends what it waits for. DDL commits the open transaction first, as in MySQL.
 
 mod dispatch;
+mod refresh;
 mod set;
 mod show;
 mod tables;

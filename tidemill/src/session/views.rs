@@ -1,8 +1,8 @@
 //! DDL of materialized views, carried out by the runtime.
 
-use sql::{CreateMaterializedView, TableName};
+use sql::{AlterView, CreateMaterializedView, TableName};
 use tokio_util::sync::CancellationToken;
-use types::Result;
+use types::{Error, Result};
 
 use super::{Session, interrupted};
 use crate::result::{Done, Outcome};
@@ -40,16 +40,36 @@ impl Session {
         Ok(Outcome::Done(Done::default()))
     }
 
-    /// ALTER MATERIALIZED VIEW ... RESUME. Killed while it waits, the fill goes on.
-    pub(super) async fn resume_view(
+    /// ALTER MATERIALIZED VIEW. Killed while it waits for a fill, the fill goes on.
+    pub(super) async fn alter_view(
         &mut self,
         name: &TableName,
+        action: &AlterView,
         interrupt: &CancellationToken,
     ) -> Result<Outcome> {
         let database = self.database_of(name)?;
         let runtime = self.instance.runtime.clone();
+        let background = self.background_ddl();
+        let work = async {
+            match action {
+                AlterView::Resume => runtime.resume_view(&database, &name.name, background).await.map(drop),
+                AlterView::Suspend => runtime.suspend_view(&database, &name.name).await,
+                AlterView::Cancel => runtime.cancel_refresh(&database, &name.name).await,
+                AlterView::Rename(new_name) => {
+                    let to = new_name.database.as_deref().unwrap_or(&database);
+                    if !to.eq_ignore_ascii_case(&database) {
+                        let text = "a view cannot be moved to another database: create it there";
+                        return Err(Error::mysql(1235, text));
+                    }
+                    runtime.rename_view(&database, &name.name, &new_name.name).await
+                }
+                AlterView::Set(options) => {
+                    runtime.set_view_options(&database, &name.name, options, background).await
+                }
+            }
+        };
         tokio::select! {
-            resumed = runtime.resume_view(&database, &name.name, self.background_ddl()) => resumed.map(|_| ())?,
+            done = work => done?,
             () = interrupt.cancelled() => return Err(interrupted()),
         }
         Ok(Outcome::Done(Done::default()))

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use query::VirtualRequest;
-use runtime::{EpochStatus, JobKind, JobStatus, OperatorStatus, Runtime, ViewStatus};
-use types::{Error, Result, TableId};
+use runtime::{EpochStatus, JobKind, JobStatus, OperatorStatus, RefreshStatus, Runtime, ViewStatus};
+use types::{Error, Result, TableId, Timestamp};
 
 use super::{Cell, SystemTable, SystemType};
 
@@ -29,6 +29,26 @@ pub(super) static TABLES: &[SystemTable] = &[
             ("progress", Double),
             ("fill_rows", Unsigned),
             ("reason", Text),
+        ],
+    },
+    SystemTable {
+        database: "tidemill",
+        name: "refreshes",
+        columns: &[
+            ("view_schema", Text),
+            ("view_name", Text),
+            ("refresh", Text),
+            ("state", Text),
+            ("last_path", Text),
+            ("last_reason", Text),
+            ("last_cut_ts", Unsigned),
+            ("last_time", Time),
+            ("duration_ms", Unsigned),
+            ("rows_read", Unsigned),
+            ("rows_written", Unsigned),
+            ("rows_skipped", Unsigned),
+            ("next_time", Time),
+            ("last_error", Text),
         ],
     },
     SystemTable {
@@ -93,6 +113,7 @@ pub(super) async fn rows(table: &str, runtime: &Runtime, request: &VirtualReques
         .collect();
     Ok(match table {
         "views" => runtime.views().await?.iter().map(view).collect(),
+        "refreshes" => runtime.refreshes().await?.iter().map(|status| refresh(status, &names)).collect(),
         "jobs" => runtime.jobs().iter().map(|status| job(status, &names)).collect(),
         "epochs" => runtime.epochs().iter().map(epoch).collect(),
         "operators" => runtime.operators().iter().map(|status| operator(status, &names)).collect(),
@@ -118,6 +139,28 @@ fn view(status: &ViewStatus) -> Vec<Cell> {
     ]
 }
 
+fn refresh(status: &RefreshStatus, names: &BTreeMap<TableId, (String, String)>) -> Vec<Cell> {
+    let (database, name) = name_of(status.view, names);
+    let last = status.last.as_ref();
+    let time = |ms: u64| Cell::time_of(Timestamp::from_parts(ms, 0));
+    vec![
+        database,
+        name,
+        Cell::Text(status.refresh.to_string()),
+        Cell::text(status.state),
+        Cell::optional(last, |last| Cell::text(last.path.name())),
+        Cell::optional(last, |last| Cell::text(&last.reason)),
+        Cell::optional(last, |last| Cell::Unsigned(last.cut.0)),
+        Cell::optional(last, |last| time(last.began_ms)),
+        Cell::optional(last, |last| Cell::Unsigned(last.duration_ms)),
+        Cell::optional(last, |last| Cell::Unsigned(last.rows_read)),
+        Cell::optional(last, |last| Cell::Unsigned(last.rows_written)),
+        Cell::optional(last, |last| Cell::Unsigned(last.rows_skipped)),
+        Cell::optional(status.next_ms, time),
+        Cell::optional(status.error.as_ref(), Cell::text),
+    ]
+}
+
 fn name_of(view: TableId, names: &BTreeMap<TableId, (String, String)>) -> (Cell, Cell) {
     match names.get(&view) {
         Some((database, name)) => (Cell::text(database), Cell::text(name)),
@@ -128,6 +171,7 @@ fn name_of(view: TableId, names: &BTreeMap<TableId, (String, String)>) -> (Cell,
 fn job(status: &JobStatus, names: &BTreeMap<TableId, (String, String)>) -> Vec<Cell> {
     let kind = match status.kind {
         JobKind::Continuous => "continuous",
+        JobKind::Refreshed => "refreshed",
         JobKind::Fill => "fill",
     };
     let views: Vec<String> = status

@@ -125,7 +125,22 @@ impl Catalog {
         for id in ids.iter().rev() {
             self.drop_after_dependents(*id, ids, &mut visited, &mut change);
         }
+        self.end_own_jobs(ids, &mut change);
         change
+    }
+
+    /// A job that a dropped view had to itself goes with it.
+    fn end_own_jobs(&self, ids: &BTreeSet<TableId>, change: &mut CatalogChange) {
+        for job in std::mem::take(&mut change.jobs) {
+            let mut views = self.views().filter(|(_, _, view)| view.job == job).peekable();
+            let apart =
+                views.peek().is_some_and(|(_, _, view)| view.refresh.is_by_refresh() || view.suspended);
+            if apart && views.all(|(id, ..)| ids.contains(&id)) {
+                change.mutations.push(Mutation::delete(records::epoch_record_key(job)));
+            } else {
+                change.jobs.insert(job);
+            }
+        }
     }
 
     /// Drops a definition once everything that names it and goes too is dropped.

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use store::Mutation;
 use tidb::TableInfo;
-use types::{Error, JobId, Result, TableId, Timestamp};
+use types::{Error, JobId, Result, TableId, Timestamp, records};
 
 use super::drops::{drop_one, needed};
 use super::tables::is_handle;
-use super::{CatalogChange, check_name, noted, put, signed};
+use super::{CatalogChange, Refresh, check_name, noted, put, signed};
 use crate::ViewPlan;
 use crate::catalog::{Catalog, TableDefinition, ViewDefinition, ViewSettings, ViewState};
 
@@ -31,7 +32,9 @@ pub struct NewView {
     pub options: BTreeMap<String, String>,
     /// The settings of CREATE.
     pub settings: ViewSettings,
-    /// The continuous job.
+    /// When it is brought up to date.
+    pub refresh: Refresh,
+    /// The job; a view by refresh gets one of its own instead.
     pub job: JobId,
     /// When.
     pub created_ts: Timestamp,
@@ -44,7 +47,7 @@ impl Catalog {
     /// # Errors
     /// MySQL 1050 if the name is taken, 3730 if other views depend on the view to replace, 1105 if a view
     /// that the query names is being replaced by another query.
-    pub fn create_view(&self, new: NewView, plan: &ViewPlan) -> Result<CatalogChange> {
+    pub fn create_view(&self, mut new: NewView, plan: &ViewPlan) -> Result<CatalogChange> {
         self.check_database(&new.database)?;
         check_name(&new.name)?;
         let mut replaces = None;
@@ -63,41 +66,13 @@ impl Catalog {
                 return Err(Error::mysql(1462, format!("view '{}' would contain itself", new.name)));
             }
             self.check_not_replaced(existing)?;
+            new.job = self.job_of_replacement(existing, &new)?;
             replaces = Some(existing.id());
         }
         for source in &plan.depends_on {
             self.check_source_stays(*source)?;
         }
         self.begin_view(new, plan, replaces)
-    }
-
-    /// ALTER MATERIALIZED VIEW ... RESUME: a copy of the view's definition under a new id, in state
-    /// Filling, that replaces the old one at adoption.
-    ///
-    /// # Errors
-    /// If the view is not faulted, or is being rebuilt already.
-    pub fn resume_view(&self, id: TableId, plan: &ViewPlan, now: Timestamp) -> Result<CatalogChange> {
-        let old = self.tables.get(&id).ok_or_else(|| Error::invalid(format!("no view has the id {id}")))?;
-        let Some(view) = &old.view else {
-            return Err(Error::mysql(1347, format!("'{}' is not a materialized view", old.full_name())));
-        };
-        if !matches!(view.state, ViewState::Faulted { .. }) {
-            return Err(Error::invalid(format!("view '{}' is not faulted", old.full_name())));
-        }
-        self.check_not_replaced(old)?;
-        let new = NewView {
-            database: old.database.clone(),
-            name: old.info.name.clone(),
-            or_replace: true,
-            if_not_exists: false,
-            columns: view.columns.clone(),
-            cluster_by: view.cluster_by.clone(),
-            options: view.options.clone(),
-            settings: view.settings.clone(),
-            job: view.job,
-            created_ts: now,
-        };
-        self.begin_view(new, plan, Some(id))
     }
 
     /// Adoption: a filled view becomes Ready, and the one it replaces goes; views that depend on the
@@ -124,6 +99,12 @@ impl Catalog {
                 })?;
             }
             drop_one(&mut change, old);
+            let (job, new_job) = (old.view.as_ref().map(|view| view.job), self.tables[&id].view.as_ref());
+            if let Some(job) = job.filter(|job| new_job.is_some_and(|view| view.job != *job)) {
+                // The old view had that job to itself.
+                change.jobs.remove(&job);
+                change.mutations.push(Mutation::delete(records::epoch_record_key(job)));
+            }
         }
         self.finish(&mut change, 0);
         Ok(change)
@@ -141,7 +122,12 @@ impl Catalog {
     }
 
     /// Writes the definition of a view that a fill is to build.
-    fn begin_view(&self, new: NewView, plan: &ViewPlan, replaces: Option<TableId>) -> Result<CatalogChange> {
+    pub(super) fn begin_view(
+        &self,
+        new: NewView,
+        plan: &ViewPlan,
+        replaces: Option<TableId>,
+    ) -> Result<CatalogChange> {
         let database = self.database_name(&new.database);
         let definition = view_definition(database, new, plan, self.next_id(), replaces)?;
         let mut change = CatalogChange::default();
@@ -151,7 +137,7 @@ impl Catalog {
         Ok(change)
     }
 
-    fn check_not_replaced(&self, existing: &TableDefinition) -> Result<()> {
+    pub(super) fn check_not_replaced(&self, existing: &TableDefinition) -> Result<()> {
         let id = existing.id();
         if existing.view.as_ref().is_some_and(|view| view.state == ViewState::Filling) {
             let text = format!("view '{}' is still being filled", existing.full_name());
@@ -183,7 +169,24 @@ impl Catalog {
         Ok(())
     }
 
-    fn edit_view(
+    /// The job of what OR REPLACE makes: an epoch of one job publishes the one and drops the other.
+    fn job_of_replacement(&self, existing: &TableDefinition, new: &NewView) -> Result<JobId> {
+        let Some(old) = &existing.view else { return Ok(new.job) };
+        let apart = old.refresh.is_by_refresh() || old.suspended;
+        if apart == new.refresh.is_by_refresh() && (apart || old.job == new.job) {
+            return Ok(old.job);
+        }
+        let name = existing.full_name();
+        Err(Error::mysql(
+            1235,
+            format!(
+                "OR REPLACE cannot move view '{name}' to another job or way of refreshing: use ALTER \
+                 MATERIALIZED VIEW {name} SET (refresh = '...'), or drop it first"
+            ),
+        ))
+    }
+
+    pub(super) fn edit_view(
         &self,
         change: &mut CatalogChange,
         id: TableId,
@@ -200,7 +203,7 @@ impl Catalog {
     }
 }
 
-/// The definition of a new view in state Filling, under an id and with the next one for its fill.
+/// The definition of a new view, under an id and with the next one for its fill (or its own job).
 fn view_definition(
     database: String,
     new: NewView,
@@ -218,15 +221,19 @@ fn view_definition(
         indexes: Vec::new(),
         comment: String::new(),
     };
+    // What is refreshed on demand is published empty; its first refresh builds it.
+    let unfilled = new.refresh.is_by_refresh() && replaces.is_none();
     let view = ViewDefinition {
+        refresh: new.refresh,
+        suspended: false,
         query: plan.query.clone(),
         columns: new.columns,
         settings: new.settings,
         options: new.options,
         cluster_by: new.cluster_by,
-        job: new.job,
-        state: ViewState::Filling,
-        fill_job: Some(JobId(id + 1)),
+        job: if unfilled { JobId(id + 1) } else { new.job },
+        state: if unfilled { ViewState::Unfilled } else { ViewState::Filling },
+        fill_job: (!unfilled).then_some(JobId(id + 1)),
         replaces,
         base_tables: plan.base_tables.clone(),
         depends_on: plan.depends_on.clone(),

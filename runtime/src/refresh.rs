@@ -1,0 +1,681 @@
+//! Refreshes: which way a view is brought up to date, who asks its job for it, and the schedules.
+//!
+//! A refresh up to T is one epoch of the view's own job with the cut T. What it does is chosen by what
+//! changed in (S, T]: nothing, only insertions, anything, or so much (or history that is gone) that the view
+//! is rather built anew beside the old one, which the job then adopts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use sql::catalog::{Catalog, CatalogChange, Refresh, TableDefinition, ViewDefinition, ViewState};
+use sql::{RefreshKind, Settings};
+use store::{KeyRange, Snapshot, Store};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+use types::records::{EpochRecord, epoch_record_key};
+use types::{Error, ErrorKind, JobId, Result, TableId, Timestamp};
+
+use crate::board::Request;
+use crate::ddl::{commit_ddl, job_of_name, require_view};
+use crate::records::{RefreshRecord, decode, refresh_key};
+use crate::shared::Shared;
+use crate::worker::view_of;
+use crate::{RefreshPath, Runtime};
+
+/// A change costs about as much as so many rows of a full refresh.
+const CHANGE_COST_ROWS: u64 = 3;
+/// Up to so many changes no estimate is needed.
+const CHANGES_FEW: u64 = 10_000;
+/// Changes that are counted at a time.
+const PAGE_CHANGES: usize = 4096;
+/// How often schedules are looked at.
+const LOOK_EVERY_MS: u64 = 250;
+/// How often a waiter looks whether the refresh that it waits for was given up.
+const WAIT_EVERY_MS: u64 = 100;
+
+/// What a refresh would do, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefreshPlan {
+    /// How.
+    pub path: RefreshPath,
+    /// Why so.
+    pub reason: String,
+    /// Where the view is now; `None` if it was never refreshed.
+    pub cut: Option<Timestamp>,
+    /// Where the refresh takes it.
+    pub to: Timestamp,
+    /// Changes of the base tables in between; a lower bound if they were too many to count.
+    pub n_changes: u64,
+    /// Rows of the base tables after it, as far as they are known.
+    pub source_rows: u64,
+}
+
+/// What a refresh did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refreshed {
+    /// The view, which is a new one after a full refresh.
+    pub view: TableId,
+    /// What was recorded with it.
+    pub record: RefreshRecord,
+}
+
+/// A row of `tidemill.refreshes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefreshStatus {
+    /// The view.
+    pub view: TableId,
+    /// When it is refreshed.
+    pub refresh: Refresh,
+    /// Whether it is suspended.
+    pub suspended: bool,
+    /// `idle`, `running` or `suspended`.
+    pub state: &'static str,
+    /// The last refresh.
+    pub last: Option<RefreshRecord>,
+    /// When its schedule is due, in milliseconds of the store's clock.
+    pub next_ms: Option<u64>,
+    /// Why the last attempt failed.
+    pub error: Option<String>,
+}
+
+/// Whose turn it is to refresh a view.
+type Turn = Arc<Mutex<()>>;
+
+/// One refresh of a view at a time, and why the last ones failed.
+#[derive(Debug, Default)]
+pub(crate) struct Refreshing {
+    /// By database and name in lower case.
+    turns: std::sync::Mutex<BTreeMap<(String, String), Turn>>,
+    errors: std::sync::Mutex<BTreeMap<TableId, String>>,
+}
+
+impl Refreshing {
+    fn turn(&self, definition: &TableDefinition) -> Turn {
+        let name = (definition.database.to_lowercase(), definition.info.name.to_lowercase());
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(turns.entry(name).or_default())
+    }
+
+    fn note(&self, view: TableId, error: Option<String>) {
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        match error {
+            Some(error) => drop(errors.insert(view, error)),
+            None => drop(errors.remove(&view)),
+        }
+    }
+
+    fn error(&self, view: TableId) -> Option<String> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).get(&view).cloned()
+    }
+}
+
+impl Runtime {
+    /// Brings a view that works by refreshes up to a timestamp (now without one), and returns when that is
+    /// committed. Refreshes of one view wait for each other.
+    ///
+    /// Cancel safe: what has begun goes on.
+    ///
+    /// # Errors
+    /// MySQL 1146, 1347; 1105 for views that are continuous, suspended, faulted or being filled, for a
+    /// timestamp that is not in (cut, now], and for a refresh that was cancelled or whose data is wrong.
+    pub async fn refresh_view(
+        &self,
+        database: &str,
+        name: &str,
+        kind: RefreshKind,
+        as_of: Option<Timestamp>,
+    ) -> Result<Refreshed> {
+        let began_ms = self.shared.store.read_timestamp().await?.physical_ms();
+        let turn = {
+            let (_, definition) = self.view_now(database, name).await?;
+            self.shared.refreshing.turn(&definition)
+        };
+        let _turn = turn.lock().await;
+        let (now, definition) = self.view_now(database, name).await?;
+        let plan = self.plan_of(&definition, kind, as_of, now).await?;
+        let outcome = self.carry_out(&definition, &plan, began_ms).await;
+        if let Err(error) = &outcome {
+            self.shared.refreshing.note(definition.id(), Some(error.to_string()));
+        }
+        outcome
+    }
+
+    /// What a refresh would do now.
+    ///
+    /// # Errors
+    /// As [`Runtime::refresh_view`].
+    pub async fn plan_refresh(
+        &self,
+        database: &str,
+        name: &str,
+        kind: RefreshKind,
+        as_of: Option<Timestamp>,
+    ) -> Result<RefreshPlan> {
+        let (now, definition) = self.view_now(database, name).await?;
+        self.plan_of(&definition, kind, as_of, now).await
+    }
+
+    async fn view_now(&self, database: &str, name: &str) -> Result<(Timestamp, Arc<TableDefinition>)> {
+        let now = self.shared.store.read_timestamp().await?;
+        let catalog = self.shared.catalog_at(now).await?;
+        Ok((now, Arc::clone(require_view(&catalog, database, name)?)))
+    }
+
+    async fn plan_of(
+        &self,
+        definition: &TableDefinition,
+        kind: RefreshKind,
+        as_of: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<RefreshPlan> {
+        let view = view_of(definition)?;
+        check_refreshable(definition, view)?;
+        let to = as_of.unwrap_or(now);
+        let unfilled = view.state == ViewState::Unfilled;
+        let snapshot = Snapshot::new(Arc::clone(&self.shared.store), now);
+        let record = snapshot.get(&epoch_record_key(view.job)).await?;
+        let record = record.ok_or_else(|| Error::corrupt(format!("job {} has no epoch record", view.job)))?;
+        let cut = EpochRecord::decode(&record)?.cut;
+        if to > now || to < cut || (as_of.is_some() && to == cut) {
+            let name = definition.full_name();
+            return Err(Error::mysql(
+                1105,
+                format!("view '{name}' can be refreshed to a timestamp in ({cut}, {now}], not to {to}"),
+            ));
+        }
+        let plan = RefreshPlan {
+            path: RefreshPath::Full,
+            reason: String::new(),
+            cut: (!unfilled).then_some(cut),
+            to,
+            n_changes: 0,
+            source_rows: 0,
+        };
+        if unfilled {
+            return Ok(RefreshPlan { reason: "it is the first refresh".to_owned(), ..plan });
+        }
+        let last = snapshot.get(&refresh_key(definition.id())).await?;
+        let last: Option<RefreshRecord> = last.map(|value| decode("refresh", &value)).transpose()?;
+        let source_rows = last.map(|last| last.source_rows);
+        self.choose(view, kind, plan, source_rows).await
+    }
+
+    /// Chooses by what changed.
+    async fn choose(
+        &self,
+        view: &ViewDefinition,
+        kind: RefreshKind,
+        plan: RefreshPlan,
+        source_rows: Option<u64>,
+    ) -> Result<RefreshPlan> {
+        let known_rows = source_rows.unwrap_or(0);
+        let most = match (kind, source_rows) {
+            (RefreshKind::Incremental, _) | (_, None) => u64::MAX,
+            (_, Some(rows)) => (rows / CHANGE_COST_ROWS).max(CHANGES_FEW),
+        };
+        let from = plan.cut.unwrap_or_default();
+        let counted = match count_changes(&self.shared.store, view, from, plan.to, most).await? {
+            Some(counted) => counted,
+            None if kind == RefreshKind::Incremental => {
+                return Err(Error::mysql(1105, "the history since the view's cut is gone: REFRESH ... FULL"));
+            }
+            None => {
+                let reason = "the history since the view's cut is gone".to_owned();
+                return Ok(RefreshPlan { reason, source_rows: known_rows, ..plan });
+            }
+        };
+        let n_changes = counted.n_changes;
+        let source_rows = known_rows.saturating_add(counted.n_inserted).saturating_sub(counted.n_deleted);
+        let plan = RefreshPlan { n_changes, source_rows, ..plan };
+        if kind == RefreshKind::Full {
+            return Ok(RefreshPlan { reason: "it was asked for".to_owned(), ..plan });
+        }
+        if n_changes > most {
+            let reason =
+                format!("more than {most} changes cost more than reading {known_rows} rows of the tables");
+            return Ok(RefreshPlan { reason, ..plan });
+        }
+        let (path, reason) = if n_changes == 0 {
+            (RefreshPath::Nothing, "nothing changed since the cut".to_owned())
+        } else if counted.n_inserted == n_changes {
+            (RefreshPath::InsertOnly, format!("{n_changes} rows were inserted since the cut"))
+        } else {
+            (RefreshPath::Incremental, format!("{n_changes} changes since the cut"))
+        };
+        Ok(RefreshPlan { path, reason, ..plan })
+    }
+
+    async fn carry_out(
+        &self,
+        definition: &Arc<TableDefinition>,
+        plan: &RefreshPlan,
+        began_ms: u64,
+    ) -> Result<Refreshed> {
+        let id = definition.id();
+        let job = view_of(definition)?.job;
+        let door = self.door_of(job).await?;
+        let request = Request {
+            to: plan.to,
+            path: plan.path,
+            reason: plan.reason.clone(),
+            began_ms,
+            source_rows: plan.source_rows,
+            cancel: CancellationToken::new(),
+        };
+        door.ask(request.clone());
+        let view = if plan.path == RefreshPath::Full {
+            let outcome = self.rebuild(id, plan.to).await;
+            door.finish(plan.to);
+            outcome?
+        } else {
+            self.wait_refreshed(id, job, &request).await?;
+            id
+        };
+        let snapshot = Snapshot::newest(Arc::clone(&self.shared.store)).await?;
+        let record = snapshot.get(&refresh_key(view)).await?;
+        let record =
+            record.ok_or_else(|| Error::corrupt(format!("refresh of view {view} left no record")))?;
+        self.shared.refreshing.note(id, None);
+        Ok(Refreshed { view, record: decode("refresh", &record)? })
+    }
+
+    /// The door of a job that the director starts, or has started.
+    async fn door_of(&self, job: JobId) -> Result<Arc<crate::board::JobDoor>> {
+        let token = self.shared.supervisor.token();
+        loop {
+            if let Some(door) = self.shared.board.door(job) {
+                return Ok(door);
+            }
+            self.shared.catalog_changed();
+            tokio::select! {
+                () = token.cancelled() => return Err(Error::closed("the server shuts down")),
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+            }
+        }
+    }
+
+    /// A full refresh: the copy that is adopted.
+    async fn rebuild(&self, id: TableId, to: Timestamp) -> Result<TableId> {
+        let make = |catalog: &Catalog, now: Timestamp| {
+            let mut change = self.rebuilt(catalog, id, now, |_| ())?;
+            change.fill_at = Some(to);
+            Ok(change)
+        };
+        let change = commit_ddl(&self.shared, &make).await?;
+        let created = change.created.ok_or_else(|| Error::corrupt("a rebuild creates a view"))?;
+        self.wait_published(created.id()).await?;
+        Ok(created.id())
+    }
+
+    /// The change of the catalog that begins to build a view anew.
+    pub(crate) fn rebuilt(
+        &self,
+        catalog: &Catalog,
+        id: TableId,
+        now: Timestamp,
+        change: impl FnOnce(&mut sql::catalog::NewView),
+    ) -> Result<CatalogChange> {
+        let definition = catalog.tables.get(&id).ok_or_else(|| Error::mysql(1146, "the view was dropped"))?;
+        let view = view_of(definition)?;
+        let settings = Settings { database: None, now, ..Settings::default() }.with_view(&view.settings);
+        let plan = self.shared.options.planner.plan_view(catalog, &view.query, &view.columns, &settings)?;
+        catalog.rebuild_view(id, &plan, now, change)
+    }
+
+    async fn wait_refreshed(&self, id: TableId, job: JobId, request: &Request) -> Result<()> {
+        let token = self.shared.supervisor.token();
+        loop {
+            // Looked at first: what is decided until it is seen to be over is seen below.
+            let door = self.shared.board.door(job);
+            let is_over = door
+                .as_ref()
+                .is_none_or(|door| door.requested().is_none_or(|pending| pending.to != request.to));
+            let now = self.shared.store.read_timestamp().await?;
+            let catalog = self.shared.catalog_at(now).await?;
+            let Some(definition) = catalog.tables.get(&id) else {
+                return Err(Error::mysql(1105, "the view was dropped while it was refreshed"));
+            };
+            if let ViewState::Faulted { reason, .. } = &view_of(definition)?.state {
+                return Err(Error::mysql(1105, format!("the view faulted: {reason}")));
+            }
+            let snapshot = Snapshot::new(Arc::clone(&self.shared.store), now);
+            if let Some(record) = snapshot.get(&epoch_record_key(job)).await?
+                && EpochRecord::decode(&record)?.cut >= request.to
+            {
+                return Ok(());
+            }
+            let Some(door) = door.filter(|_| !is_over) else {
+                let error = self.shared.board.view(job, id).and_then(|known| known.last_error);
+                let why = error.filter(|_| !request.cancel.is_cancelled());
+                let why = why.unwrap_or_else(|| "it was cancelled".to_owned());
+                return Err(Error::mysql(1105, format!("the refresh came to nothing: {why}")));
+            };
+            let mut frontier = door.frontier.subscribe();
+            tokio::select! {
+                () = token.cancelled() => return Err(Error::closed("the server shuts down")),
+                changed = frontier.changed() => drop(changed),
+                () = tokio::time::sleep(Duration::from_millis(WAIT_EVERY_MS)) => {}
+            }
+        }
+    }
+
+    /// ALTER MATERIALIZED VIEW ... CANCEL: gives up the fill or refresh of a view that runs. A view that was
+    /// being filled for the first time goes; any other stays as it is.
+    ///
+    /// # Errors
+    /// MySQL 1146, 1347; 1105 if nothing runs.
+    pub async fn cancel_refresh(&self, database: &str, name: &str) -> Result<()> {
+        let (now, definition) = self.view_now(database, name).await?;
+        let catalog = self.shared.catalog_at(now).await?;
+        let id = definition.id();
+        let view = view_of(&definition)?;
+        let filling = match catalog.replacement_of(id) {
+            Some(copy) => Some(copy.id()),
+            None => (view.state == ViewState::Filling).then_some(id),
+        };
+        if let Some(filling) = filling {
+            let make = |catalog: &Catalog, _: Timestamp| match catalog.tables.get(&filling) {
+                Some(known) if view_of(known)?.state == ViewState::Filling => catalog.abandon_view(filling),
+                _ => Ok(CatalogChange::default()),
+            };
+            self.shared.fill_failed(filling, "the fill was cancelled".to_owned());
+            commit_ddl(&self.shared, &make).await?;
+            return Ok(());
+        }
+        let door = self.shared.board.door(view.job);
+        let request = door.and_then(|door| door.requested());
+        let name = definition.full_name();
+        let request =
+            request.ok_or_else(|| Error::mysql(1105, format!("no fill or refresh of view '{name}' runs")))?;
+        request.cancel.cancel();
+        Ok(())
+    }
+
+    /// ALTER MATERIALIZED VIEW ... SUSPEND: the view stays at its checkpoint until RESUME; reads are as exact
+    /// as before.
+    ///
+    /// # Errors
+    /// MySQL 1146, 1347; 1105 if it is suspended, faulted or being built.
+    pub async fn suspend_view(&self, database: &str, name: &str) -> Result<()> {
+        let make = |catalog: &Catalog, _: Timestamp| {
+            let definition = require_view(catalog, database, name)?;
+            let view = view_of(definition)?;
+            if view.suspended {
+                let name = definition.full_name();
+                return Err(Error::mysql(1105, format!("view '{name}' is suspended already")));
+            }
+            if view.refresh.is_by_refresh() {
+                return catalog.set_refresh(definition.id(), view.refresh, true);
+            }
+            catalog.detach_view(definition.id(), view.refresh, true)
+        };
+        commit_ddl(&self.shared, &make).await.map(drop)
+    }
+
+    /// ALTER MATERIALIZED VIEW ... SET (refresh = ...). A continuous view goes on from its checkpoint by
+    /// refreshes; one that becomes continuous is built anew for its job, and returns when that is done.
+    ///
+    /// # Errors
+    /// MySQL 1146, 1347, 1235 for other options; 1105 if it is suspended, faulted or being built.
+    pub async fn set_view_options(
+        &self,
+        database: &str,
+        name: &str,
+        options: &BTreeMap<String, String>,
+        background: bool,
+    ) -> Result<()> {
+        if let Some(unknown) = options.keys().find(|option| *option != "refresh") {
+            return Err(Error::mysql(1235, format!("option '{unknown}' of a view cannot be changed")));
+        }
+        let Some(refresh) = options.get("refresh").map(|text| Refresh::parse(text)).transpose()? else {
+            return Ok(());
+        };
+        let make = |catalog: &Catalog, now: Timestamp| {
+            let definition = require_view(catalog, database, name)?;
+            let (id, view) = (definition.id(), view_of(definition)?);
+            if view.suspended {
+                let name = definition.full_name();
+                return Err(Error::mysql(1105, format!("view '{name}' is suspended: RESUME it first")));
+            }
+            match (view.refresh.is_by_refresh(), refresh.is_by_refresh()) {
+                (false, false) => Ok(CatalogChange::default()),
+                (true, true) => catalog.set_refresh(id, refresh, false),
+                (false, true) => catalog.detach_view(id, refresh, false),
+                (true, false) => self.made_continuous(catalog, id, now),
+            }
+        };
+        let change = commit_ddl(&self.shared, &make).await?;
+        match change.created {
+            Some(created) if !background => self.wait_published(created.id()).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// A copy of a view that a continuous job maintains.
+    fn made_continuous(&self, catalog: &Catalog, id: TableId, now: Timestamp) -> Result<CatalogChange> {
+        let named = catalog.tables.get(&id).and_then(|known| known.view.as_ref()?.options.get("job"));
+        let job = named.map_or(Ok(types::records::MAIN_JOB), |name| job_of_name(catalog, name))?;
+        self.rebuilt(catalog, id, now, |new| {
+            new.refresh = Refresh::Continuous;
+            new.job = job;
+        })
+    }
+
+    /// ALTER MATERIALIZED VIEW ... RESUME: rebuilds a faulted view by a fill and swaps, or goes on with a
+    /// suspended one. Waits for the publication of what is rebuilt unless `background` is asked.
+    ///
+    /// # Errors
+    /// MySQL 1146, 1347; 1105 if it is neither faulted nor suspended, or rebuilding it faults again.
+    pub async fn resume_view(&self, database: &str, name: &str, background: bool) -> Result<CatalogChange> {
+        let make = |catalog: &Catalog, now: Timestamp| {
+            let definition = require_view(catalog, database, name)?;
+            let (id, view) = (definition.id(), view_of(definition)?);
+            match &view.state {
+                ViewState::Faulted { .. } => self.rebuilt(catalog, id, now, |_| ()),
+                _ if view.suspended && view.refresh.is_by_refresh() => {
+                    catalog.set_refresh(id, view.refresh, false)
+                }
+                _ if view.suspended => self.made_continuous(catalog, id, now),
+                _ => {
+                    let name = definition.full_name();
+                    Err(Error::mysql(1105, format!("view '{name}' is neither faulted nor suspended")))
+                }
+            }
+        };
+        let change = commit_ddl(&self.shared, &make).await?;
+        if let (false, Some(created)) = (background, &change.created) {
+            self.wait_published(created.id()).await?;
+        }
+        Ok(change)
+    }
+
+    /// ALTER MATERIALIZED VIEW ... RENAME TO, within its database.
+    ///
+    /// # Errors
+    /// MySQL 1146, 1347, 1050; 3730 while other views name it; 1105 while it is rebuilt.
+    pub async fn rename_view(&self, database: &str, name: &str, new_name: &str) -> Result<()> {
+        let make = |catalog: &Catalog, _: Timestamp| {
+            let definition = require_view(catalog, database, name)?;
+            catalog.rename_view(definition.id(), new_name)
+        };
+        commit_ddl(&self.shared, &make).await.map(drop)
+    }
+
+    /// The rows of `tidemill.refreshes`: views that work by refreshes, and suspended ones.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn refreshes(&self) -> Result<Vec<RefreshStatus>> {
+        let snapshot = Snapshot::newest(Arc::clone(&self.shared.store)).await?;
+        let catalog = self.shared.catalog_at(snapshot.ts()).await?;
+        let mut rows = Vec::new();
+        for (id, _, view) in catalog.views() {
+            if view.replaces.is_some() || !(view.refresh.is_by_refresh() || view.suspended) {
+                continue;
+            }
+            let last = snapshot.get(&refresh_key(id)).await?;
+            let last: Option<RefreshRecord> = last.map(|value| decode("refresh", &value)).transpose()?;
+            let running = self.shared.board.door(view.job).is_some_and(|door| door.requested().is_some());
+            rows.push(RefreshStatus {
+                view: id,
+                refresh: view.refresh,
+                suspended: view.suspended,
+                state: match (running, view.suspended) {
+                    (true, _) => "running",
+                    (false, true) => "suspended",
+                    (false, false) => "idle",
+                },
+                next_ms: due_ms(view, last.as_ref()),
+                last,
+                error: self.shared.refreshing.error(id),
+            });
+        }
+        Ok(rows)
+    }
+}
+
+/// When a view's schedule is due: an interval after the last refresh began, at once without one.
+fn due_ms(view: &ViewDefinition, last: Option<&RefreshRecord>) -> Option<u64> {
+    match view.refresh {
+        Refresh::Every(interval_ms) if !view.suspended => {
+            Some(last.map_or(view.created_ts.physical_ms(), |last| last.began_ms.saturating_add(interval_ms)))
+        }
+        _ => None,
+    }
+}
+
+fn check_refreshable(definition: &TableDefinition, view: &ViewDefinition) -> Result<()> {
+    let name = definition.full_name();
+    let refused = |text: String| Err(Error::mysql(1105, text));
+    if view.suspended {
+        return refused(format!("view '{name}' is suspended: ALTER MATERIALIZED VIEW {name} RESUME first"));
+    }
+    if !view.refresh.is_by_refresh() {
+        return refused(format!("view '{name}' is continuous: its job keeps it up to date"));
+    }
+    match &view.state {
+        ViewState::Ready | ViewState::Unfilled => Ok(()),
+        ViewState::Filling => refused(format!("view '{name}' is still being filled")),
+        ViewState::Faulted { reason, .. } => refused(format!(
+            "view '{name}' is faulted ({reason}): ALTER MATERIALIZED VIEW {name} RESUME rebuilds it"
+        )),
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    n_changes: u64,
+    n_inserted: u64,
+    n_deleted: u64,
+}
+
+/// Counts the changes of a view's base tables in (`from`, `to`], hardly beyond `most`; `None` if that
+/// history is gone.
+async fn count_changes(
+    store: &Arc<dyn Store>,
+    view: &ViewDefinition,
+    from: Timestamp,
+    to: Timestamp,
+    most: u64,
+) -> Result<Option<Counted>> {
+    let mut counted = Counted::default();
+    let range = |table: &TableId| {
+        let id = i64::try_from(table.0).map_err(|_| Error::corrupt("a table's id is too large"))?;
+        let (start, end) = tidb::record_range(id);
+        Ok(KeyRange::new(start, end))
+    };
+    let ranges = view.base_tables.iter().map(range).collect::<Result<Vec<_>>>()?;
+    if ranges.is_empty() || from >= to {
+        return Ok(Some(counted));
+    }
+    let mut next = None;
+    loop {
+        let page = match store.changes(&ranges, from, to, next, PAGE_CHANGES).await {
+            Ok(page) => page,
+            Err(error) if error.kind() == ErrorKind::Invalid => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        for change in &page.changes {
+            counted.n_changes += 1;
+            counted.n_inserted += u64::from(change.old_value.is_none() && change.value.is_some());
+            counted.n_deleted += u64::from(change.old_value.is_some() && change.value.is_none());
+        }
+        next = page.next;
+        if next.is_none() || counted.n_changes > most {
+            return Ok(Some(counted));
+        }
+    }
+}
+
+/// Refreshes views when their schedules are due, until shutdown. A refresh that takes longer than its
+/// interval is followed by one, not by all that it has missed.
+///
+/// # Errors
+/// `Closed` when the store is closed.
+pub(crate) async fn schedule(runtime: Runtime) -> Result<()> {
+    let shared = Arc::clone(&runtime.shared);
+    let token = shared.supervisor.token();
+    let mut running: BTreeMap<TableId, tokio::task::JoinHandle<Result<()>>> = BTreeMap::new();
+    loop {
+        tokio::select! {
+            () = token.cancelled() => return Ok(()),
+            () = tokio::time::sleep(Duration::from_millis(LOOK_EVERY_MS)) => {}
+        }
+        running.retain(|_, task| !task.is_finished());
+        match due(&shared).await {
+            Ok(views) => {
+                for definition in views {
+                    running.entry(definition.id()).or_insert_with(|| {
+                        let runtime = runtime.clone();
+                        let name = format!("scheduled refresh of {}", definition.full_name());
+                        shared.supervisor.spawn(name, async move { runtime.refresh_due(&definition).await })
+                    });
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
+            Err(error) => tracing::warn!(%error, "cannot read which refreshes are due"),
+        }
+    }
+}
+
+impl Runtime {
+    /// One refresh of a schedule; what fails is noted, and tried again a while later.
+    async fn refresh_due(&self, definition: &TableDefinition) -> Result<()> {
+        let refreshed =
+            self.refresh_view(&definition.database, &definition.info.name, RefreshKind::Auto, None).await;
+        if let Err(error) = refreshed {
+            tracing::warn!(view = definition.full_name(), %error, "a scheduled refresh failed");
+            let pause = match view_of(definition)?.refresh {
+                Refresh::Every(interval_ms) => interval_ms,
+                Refresh::Continuous | Refresh::OnDemand => 0,
+            };
+            let token = self.shared.supervisor.token();
+            tokio::select! {
+                () = token.cancelled() => {}
+                () = tokio::time::sleep(Duration::from_millis(pause)) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn due(shared: &Shared) -> Result<Vec<Arc<TableDefinition>>> {
+    let snapshot = Snapshot::newest(Arc::clone(&shared.store)).await?;
+    let catalog = shared.catalog_at(snapshot.ts()).await?;
+    let now_ms = snapshot.ts().physical_ms();
+    let mut views = Vec::new();
+    for (id, definition, view) in catalog.views() {
+        if check_refreshable(definition, view).is_err() || view.replaces.is_some() {
+            continue;
+        }
+        if let Refresh::Every(_) = view.refresh {
+            let last = snapshot.get(&refresh_key(id)).await?;
+            let last: Option<RefreshRecord> = last.map(|value| decode("refresh", &value)).transpose()?;
+            if due_ms(view, last.as_ref()).is_some_and(|due| due <= now_ms) {
+                views.push(Arc::clone(definition));
+            }
+        }
+    }
+    Ok(views)
+}
