@@ -109,7 +109,7 @@ impl Engine {
     async fn decide_ready(&self, scope: &Scope, candidate: Candidate<'_>) -> Result<(ViewPath, Route)> {
         let name = candidate.definition.full_name();
         let cut = candidate.record.cut;
-        if scope.session.mode == ReadMode::Stale {
+        if scope.session.mode == ReadMode::Stale && cut >= scope.session.oldest_cut(scope.at) {
             return Ok(stored(scope, name, ReadPath::Stale, cut, cut, "rows of the checkpoint"));
         }
         if scope.session.mode == ReadMode::Live || scope.session.path == PathChoice::Live {

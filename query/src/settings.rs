@@ -41,6 +41,12 @@ pub struct ReadSettings {
     pub path: PathChoice,
     /// `tidemill_snapshot`: read in the past; not allowed for writes.
     pub snapshot: Option<Timestamp>,
+    /// `tidemill_max_staleness`: a stale read whose checkpoint is further behind T than so many milliseconds
+    /// reads as a fresh one does.
+    pub max_staleness_ms: Option<u64>,
+    /// `tidemill_wait_for`: what every read must show; a stale read whose checkpoint is older reads as a
+    /// fresh one does.
+    pub wait_for: Option<Timestamp>,
     /// The current database (`USE`), if one is chosen.
     pub database: Option<String>,
     /// `time_zone`: a name (`Europe/Berlin`), an offset (`+02:00`), or `SYSTEM`, which is UTC.
@@ -58,6 +64,13 @@ pub struct ReadSettings {
 }
 
 impl ReadSettings {
+    /// The oldest cut that a stale read at T may show.
+    pub(crate) fn oldest_cut(&self, at: Timestamp) -> Timestamp {
+        let before = |ms| Timestamp::from_parts(at.physical_ms().saturating_sub(ms), at.logical());
+        let least = self.max_staleness_ms.map_or(Timestamp::ZERO, before);
+        least.max(self.wait_for.unwrap_or_default())
+    }
+
     /// The settings as `sql` takes them, for a statement at T.
     pub(crate) fn at(&self, now: Timestamp) -> Settings {
         Settings {
@@ -81,6 +94,8 @@ impl Default for ReadSettings {
             mode: ReadMode::Fresh,
             path: PathChoice::Auto,
             snapshot: None,
+            max_staleness_ms: None,
+            wait_for: None,
             database,
             time_zone,
             sql_mode,

@@ -26,6 +26,8 @@ const WAIT_MS_MAX: u64 = 60_000;
 pub(crate) struct Instance {
     pub(crate) config: Config,
     pub(crate) store: Arc<dyn Store>,
+    /// Tells the store from others.
+    pub(crate) store_identity: u64,
     pub(crate) engine: Engine,
     pub(crate) runtime: Runtime,
     pub(crate) users: Users,

@@ -96,6 +96,7 @@ impl Tidemill {
         let store = open_store(&config, &services).await?;
 
         session::bootstrap(&store).await?;
+        let store_identity = session::store_identity(&store).await?;
         let local_coordinator = config
             .coordinator
             .is_none()
@@ -131,6 +132,7 @@ impl Tidemill {
             users: Users::new(config.users.clone()),
             config,
             store,
+            store_identity,
             engine,
             runtime,
             sessions,

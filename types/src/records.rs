@@ -39,6 +39,12 @@ fn key(kind: &[u8], numbers: &[u64]) -> Vec<u8> {
     key
 }
 
+/// The store's identity: a random number that is drawn once, so that tokens of another store are known.
+#[must_use]
+pub fn store_identity_key() -> Vec<u8> {
+    key(b"c/s", &[])
+}
+
 /// The catalog's version: read it to know whether a cached catalog is still right at a timestamp.
 #[must_use]
 pub fn catalog_version_key() -> Vec<u8> {

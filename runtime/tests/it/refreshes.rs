@@ -253,24 +253,20 @@ async fn a_suspended_view_stays_and_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refreshes_of_one_view_wait_for_each_other_and_writers_for_none() {
-    let world = Arc::new(World::new().await);
+    let world = World::new().await;
     world.create_on_demand("v", GROUPS).await;
-    let refreshes = (0..4).map(|_| {
-        let world = Arc::clone(&world);
-        tokio::spawn(async move {
-            for _ in 0..5 {
-                world.refresh("v").await.unwrap();
-                world.check("v").await;
-            }
-        })
-    });
-    let refreshes: Vec<_> = refreshes.collect();
-    for id in 0..100 {
-        world.write(&[("t", id % 10, Some((id % 3, id)))]).await;
-    }
-    for refresh in refreshes {
-        refresh.await.unwrap();
-    }
+    let refreshing = async |_: usize| {
+        for _ in 0..5 {
+            world.refresh("v").await.unwrap();
+            world.check("v").await;
+        }
+    };
+    let writing = async {
+        for id in 0..100 {
+            world.write(&[("t", id % 10, Some((id % 3, id)))]).await;
+        }
+    };
+    futures::join!(futures::future::join_all((0..4).map(refreshing)), writing);
     world.refresh("v").await.unwrap();
     world.check("v").await;
     world.runtime.shutdown().await;
@@ -312,10 +308,11 @@ async fn what_is_cancelled_changes_nothing() {
         world.write(&[("t", 2, Some((1, 1)))]).await;
         // It fails there again and again until it is given up.
         world.fail.arm_always(point);
-        let runtime = world.runtime.clone();
-        let refresh = tokio::spawn(async move { runtime.refresh_view("test", "v", kind, None).await });
-        until("it to be cancelled", async || world.runtime.cancel_refresh("test", "v").await.is_ok()).await;
-        let error = error_of(refresh.await.unwrap());
+        let refresh = world.runtime.refresh_view("test", "v", kind, None);
+        let cancel =
+            until("it to be cancelled", async || world.runtime.cancel_refresh("test", "v").await.is_ok());
+        let (refreshed, ()) = futures::join!(refresh, cancel);
+        let error = error_of(refreshed);
         assert!(error.message().contains("cancelled"), "{error}");
         world.fail.disarm_all();
         assert_eq!(world.check("v").await, before);

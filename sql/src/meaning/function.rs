@@ -11,7 +11,7 @@ use super::{Rewrite, strip};
 use crate::parse::unsupported;
 
 /// Functions whose value is not a function of their arguments.
-const VOLATILE: [&str; 25] = [
+const VOLATILE: [&str; 26] = [
     "now",
     "current_timestamp",
     "localtime",
@@ -37,6 +37,7 @@ const VOLATILE: [&str; 25] = [
     "version",
     "connection_id",
     "last_insert_id",
+    "tidemill_token",
 ];
 
 impl Rewrite<'_> {
@@ -76,6 +77,7 @@ impl Rewrite<'_> {
                 Some(value) => crate::parse::literal_expr(value),
                 None => integer(0),
             },
+            "tidemill_token" => settings.variables.get(name).map_or_else(null, crate::parse::literal_expr),
             "now" | "current_timestamp" | "localtime" | "localtimestamp" | "sysdate" => {
                 call(&format!("$now_{}", fraction(arguments)?), Vec::new())
             }

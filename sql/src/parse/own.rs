@@ -73,7 +73,9 @@ fn refresh(parser: &mut Parser<'_>) -> Parsed<RefreshMaterializedView> {
     } else {
         RefreshKind::Auto
     };
-    let as_of = take_words(parser, &["as", "of", "timestamp"]).then(|| parser.parse_expr()).transpose()?;
+    // AS OF TIMESTAMP, as the tokens have it by now.
+    let as_of =
+        take_words(parser, &["for", "system_time", "as", "of"]).then(|| parser.parse_expr()).transpose()?;
     Ok(RefreshMaterializedView { name, kind, as_of })
 }
 

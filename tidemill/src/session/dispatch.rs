@@ -155,7 +155,14 @@ impl Session {
     /// Commits the open transaction, if there is one. It is over in any case.
     pub(super) async fn commit(&mut self) -> Result<()> {
         match self.transaction.take() {
-            Some(transaction) => self.instance.engine.commit(transaction).await.map(|_| ()),
+            Some(transaction) => {
+                let wrote = !transaction.is_read_only();
+                let commit_ts = self.instance.engine.commit(transaction).await?;
+                if wrote {
+                    self.committed(commit_ts);
+                }
+                Ok(())
+            }
             None => Ok(()),
         }
     }
@@ -260,7 +267,10 @@ impl Session {
         Ok(Outcome::Done(self.done(result)))
     }
 
-    fn done(&self, result: DmlResult) -> Done {
+    fn done(&mut self, result: DmlResult) -> Done {
+        if let Some(commit_ts) = result.commit_ts {
+            self.committed(commit_ts);
+        }
         let affected_rows = if self.found_rows {
             result.affected_rows.max(result.matched_rows)
         } else {

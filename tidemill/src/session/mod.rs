@@ -8,6 +8,7 @@ mod refresh;
 mod set;
 mod show;
 mod tables;
+mod token;
 mod variables;
 mod views;
 
@@ -23,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use types::{Error, Result, Timestamp};
 
-pub(crate) use tables::bootstrap;
+pub(crate) use tables::{bootstrap, store_identity};
 pub(crate) use variables::{CHARSETS, COLLATIONS, Variables};
 
 use crate::answer::Answer;
@@ -56,6 +57,8 @@ pub struct Session {
     warnings: Vec<Warning>,
     /// `tidemill_snapshot`, understood.
     snapshot: Option<Timestamp>,
+    /// What `tidemill_wait_for` asks for.
+    wait_for: Option<Timestamp>,
 }
 
 impl Drop for Session {
@@ -80,6 +83,7 @@ impl Session {
             transaction_read_only: false,
             warnings: Vec::new(),
             snapshot: None,
+            wait_for: None,
         };
         Some(session)
     }
@@ -131,6 +135,7 @@ impl Session {
         self.transaction = None;
         self.variables = self.instance.global_variables();
         self.snapshot = None;
+        self.wait_for = None;
         self.warnings.clear();
     }
 
@@ -257,6 +262,10 @@ impl Session {
             mode,
             path,
             snapshot: self.snapshot,
+            max_staleness_ms: u64::try_from(self.variables.int("tidemill_max_staleness"))
+                .ok()
+                .filter(|ms| *ms > 0),
+            wait_for: self.wait_for,
             database: self.database.clone(),
             time_zone: self.variables.text("time_zone").to_owned(),
             sql_mode: self.variables.text("sql_mode").to_owned(),
@@ -301,6 +310,12 @@ impl Session {
         self.entry.set_database(Some(wanted.clone()));
         self.database = Some(wanted);
         Ok(())
+    }
+
+    /// Takes note of a commit: its token is what TIDEMILL_TOKEN() answers from now on.
+    fn committed(&mut self, commit_ts: Timestamp) {
+        let token = token::of(self.instance.store_identity, commit_ts);
+        self.variables.put("tidemill_token", Literal::String(token));
     }
 
     fn last_read(&mut self, at: Timestamp) {

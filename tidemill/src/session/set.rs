@@ -4,8 +4,8 @@ use chrono::NaiveDateTime;
 use sql::{Literal, SetItem, SetScope, SetValue, Statement, ast};
 use types::{Error, Result, Timestamp};
 
-use super::Session;
 use super::variables::shown;
+use super::{Session, token};
 use crate::mysql::errors;
 use crate::result::Rows;
 
@@ -34,6 +34,7 @@ impl Session {
             SetScope::Session => match name {
                 "names" | "character_set" | "charset" => self.variables.set_names(value),
                 "tidemill_snapshot" => self.set_snapshot(value).await,
+                "tidemill_wait_for" => self.set_wait_for(value).await,
                 "autocommit" => {
                     let globals = self.instance.global_variables();
                     self.variables.set(name, value, Some(&globals))?;
@@ -57,6 +58,25 @@ impl Session {
         let snapshot = self.past(&value).await?;
         self.variables.set("tidemill_snapshot", Some(&value), None)?;
         self.snapshot = snapshot;
+        Ok(())
+    }
+
+    async fn set_wait_for(&mut self, value: Option<&Literal>) -> Result<()> {
+        let value = value.cloned().unwrap_or_else(|| Literal::String(String::new()));
+        let text = shown(&value).unwrap_or_default();
+        let wait_for = match text.trim() {
+            "" => None,
+            text => Some(token::parse(text, self.instance.store_identity)?),
+        };
+        if let Some(commit_ts) = wait_for {
+            let newest = self.instance.store.read_timestamp().await?;
+            if commit_ts > newest {
+                let text = format!("token '{text}' is ahead of the store's newest timestamp {newest}");
+                return Err(Error::mysql(1105, text));
+            }
+        }
+        self.variables.set("tidemill_wait_for", Some(&value), None)?;
+        self.wait_for = wait_for;
         Ok(())
     }
 

@@ -96,6 +96,27 @@ pub(crate) async fn bootstrap(store: &Arc<dyn store::Store>) -> Result<()> {
     store.commit_transaction(start, change.mutations).await.map_err(Error::from).map(|_| ())
 }
 
+/// The store's identity; drawn on the first start.
+///
+/// # Errors
+/// If the store is away or the record is broken.
+pub(crate) async fn store_identity(store: &Arc<dyn store::Store>) -> Result<u64> {
+    let key = types::records::store_identity_key();
+    loop {
+        let start = store.timestamp().await?;
+        if let Some(value) = Snapshot::new(Arc::clone(store), start).get(&key).await? {
+            let text = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
+            return text.ok_or_else(|| Error::corrupt("the store's identity is no number"));
+        }
+        let drawn: u64 = rand::random();
+        let record = store::Mutation::insert(key.clone(), drawn.to_string().into_bytes());
+        match store.commit_transaction(start, vec![record]).await {
+            Ok(_) | Err(store::KeyError::AlreadyExists(_) | store::KeyError::WriteConflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 /// The one value of a result with one row, NULL without rows.
 ///
 /// # Errors

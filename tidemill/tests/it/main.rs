@@ -6,5 +6,6 @@ mod bad_input;
 mod facade;
 mod limits;
 mod protocol;
+mod refresh;
 mod sessions;
 mod support;

@@ -3,7 +3,7 @@
 //! A view that its job does not follow continuously has a job of its own, whose epoch record is the view's
 //! checkpoint: a refresh is one epoch of it. A full refresh builds a copy beside the view, as RESUME does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -120,6 +120,7 @@ impl Catalog {
             created_ts: now,
         };
         change(&mut new);
+        note_refresh(&mut new.options, new.refresh);
         self.begin_view(new, plan, Some(id))
     }
 
@@ -138,6 +139,7 @@ impl Catalog {
         let job = JobId(self.next_id());
         let mut change = CatalogChange::default();
         self.edit_view(&mut change, id, |view| {
+            note_refresh(&mut view.options, refresh);
             view.refresh = refresh;
             view.suspended = suspended;
             view.job = job;
@@ -155,6 +157,7 @@ impl Catalog {
     pub fn set_refresh(&self, id: TableId, refresh: Refresh, suspended: bool) -> Result<CatalogChange> {
         let mut change = CatalogChange::default();
         self.edit_view(&mut change, id, |view| {
+            note_refresh(&mut view.options, refresh);
             view.refresh = refresh;
             view.suspended = suspended;
         })?;
@@ -198,6 +201,15 @@ impl Catalog {
             Some(view) => Ok((known, view)),
             None => Err(Error::mysql(1347, format!("'{}' is not a materialized view", known.full_name()))),
         }
+    }
+}
+
+/// The option as CREATE would have it.
+fn note_refresh(options: &mut BTreeMap<String, String>, refresh: Refresh) {
+    if refresh.is_by_refresh() {
+        options.insert("refresh".to_owned(), refresh.to_string());
+    } else {
+        options.remove("refresh");
     }
 }
 
