@@ -593,7 +593,7 @@ async fn count_changes(
     loop {
         let page = match store.changes(&ranges, from, to, next, PAGE_CHANGES).await {
             Ok(page) => page,
-            Err(error) if error.kind() == ErrorKind::Invalid => return Ok(None),
+            Err(error) if error.is_history_gone() => return Ok(None),
             Err(error) => return Err(error),
         };
         for change in &page.changes {
