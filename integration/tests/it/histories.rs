@@ -2,7 +2,8 @@
 //!
 //! For random schemas, data, transactions and views: fresh at T = live at T, wait = live at
 //! `@@tidemill_last_read_ts`, stale at T = live at the view's cut; each as a multiset, both ways. At
-//! parallelism 1, 2 and 7. Statements may fail (duplicate keys, overflow); what must not happen is a
+//! parallelism 1, 2 and 7. Some views are continuous, some are refreshed now and then, incrementally or
+//! anew. Statements may fail (duplicate keys, overflow); what must not happen is a
 //! wrong answer. A view whose query fails at T (an overflow in its sum) must fail in fresh and live alike.
 
 use std::path::Path;
@@ -37,6 +38,7 @@ fn start(folder: &Path, parallelism: usize) -> Server {
 
 async fn history(test: &str, parallelism: usize) {
     let mut random = StdRng::seed_from_u64(seed(test));
+    let mut refreshing = StdRng::seed_from_u64(seed(&format!("{test}, refreshes")));
     let n_rounds = if soak() { 20 } else { 2 };
     let n_transactions = if soak() { 100 } else { 25 };
     for _ in 0..n_rounds {
@@ -53,9 +55,10 @@ async fn history(test: &str, parallelism: usize) {
             let table = &tables[random.random_range(0..2)];
             statement(&mut writer, &table.insert(&mut random)).await;
         }
-        let views = create_views(&mut writer, &tables, &mut random).await;
+        let views = create_views(&mut writer, &tables, &mut random, &mut refreshing).await;
         for _ in 0..n_transactions {
             transaction(&mut writer, &tables, &mut random).await;
+            refresh_some(&mut writer, &mut refreshing).await;
             check_all(&mut reader, &views).await;
         }
         for view in &views {
@@ -66,7 +69,12 @@ async fn history(test: &str, parallelism: usize) {
 }
 
 /// Creates random views; a query that is refused (or overflows while it is filled) makes none.
-async fn create_views(writer: &mut Client, tables: &[Table; 2], random: &mut StdRng) -> Vec<String> {
+async fn create_views(
+    writer: &mut Client,
+    tables: &[Table; 2],
+    random: &mut StdRng,
+    refreshing: &mut StdRng,
+) -> Vec<String> {
     let mut views = Vec::new();
     let mut tries_left = 100;
     while views.len() < 6 {
@@ -75,7 +83,9 @@ async fn create_views(writer: &mut Client, tables: &[Table; 2], random: &mut Std
         let (left, right) = if random.random_bool(0.5) { (0, 1) } else { (1, 0) };
         let query = random::query(&tables[left], &tables[right], random);
         let name = format!("v{}", views.len());
-        let create = format!("CREATE MATERIALIZED VIEW {name} AS {query}");
+        let on_demand = refreshing.random_bool(0.3);
+        let how = if on_demand { "WITH (refresh = 'on demand') " } else { "" };
+        let create = format!("CREATE MATERIALIZED VIEW {name} {how}AS {query}");
         println!("{create}");
         match writer.run(&create).await {
             Ok(()) => views.push(name),
@@ -88,6 +98,30 @@ async fn create_views(writer: &mut Client, tables: &[Table; 2], random: &mut Std
         views.push("w".to_owned());
     }
     views
+}
+
+/// Refreshes some of the views that are refreshed, one way or the other. A view whose query fails at that
+/// moment is refused or faulted, and says so; it is resumed later, or not.
+async fn refresh_some(writer: &mut Client, refreshing: &mut StdRng) {
+    let views = "SELECT view_name FROM tidemill.refreshes ORDER BY view_name";
+    for view in writer.must_rows(views).await {
+        if !refreshing.random_bool(0.3) {
+            continue;
+        }
+        let kind = ["", " INCREMENTAL", " FULL"][refreshing.random_range(0..3)];
+        let statement = format!("REFRESH MATERIALIZED VIEW {view}{kind}");
+        println!("{statement}");
+        match writer.run(&statement).await {
+            Ok(()) => {}
+            Err(Error::Server(error)) => {
+                println!("  refused: {} {}", error.code, error.message);
+                assert_eq!(error.code, 1105, "{statement}: {error:?}");
+                let known = ["the view faulted", "is faulted"];
+                assert!(known.iter().any(|known| error.message.contains(known)), "{statement}: {error:?}");
+            }
+            Err(error) => panic!("{statement}: {error}"),
+        }
+    }
 }
 
 /// Runs a statement that may be refused with an error of its own.
@@ -150,10 +184,11 @@ async fn check(reader: &mut Client, view: &str) {
     set(reader, "stale", &at).await;
     let stale = answer(reader, view).await;
     if stale == Err(1105) {
-        // A faulted view has no rows to show; it must say that it is one.
+        // A faulted view has no rows to show, nor has one that was never refreshed; it must say so.
         reader.must("SET tidemill_snapshot = ''").await;
         let query = format!("SELECT state FROM tidemill.views WHERE view_name = '{view}'");
-        assert_eq!(reader.one(&query).await.to_lowercase(), "faulted", "{view}");
+        let state = reader.one(&query).await.to_lowercase();
+        assert!(["faulted", "unfilled"].contains(&state.as_str()), "{view} is {state}");
         return;
     }
     let cut = cut_of(reader, view).await;
@@ -174,7 +209,11 @@ async fn verify(writer: &mut Client, view: &str) {
     let query = format!("VERIFY MATERIALIZED VIEW {view}");
     match writer.rows(&query).await {
         Ok(rows) => assert!(rows.is_empty(), "{view} differs from its query: {rows:?}"),
-        Err(Error::Server(error)) => println!("  {query}: {} {}", error.code, error.message),
+        Err(Error::Server(error)) => {
+            println!("  {query}: {} {}", error.code, error.message);
+            // What cannot be verified has no rows, or its query fails at the cut as it does for a reader.
+            assert!([1105, 1690, 1242].contains(&error.code), "{query}: {error:?}");
+        }
         Err(error) => panic!("{query}: {error}"),
     }
 }
