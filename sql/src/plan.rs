@@ -12,6 +12,8 @@ use datafusion::common::{Column, DFSchema, Result as PlanResult, TableReference}
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, TableSource};
+use datafusion::optimizer::single_distinct_to_groupby::SingleDistinctToGroupBy;
+use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::planner::{PlannerContext, SqlToRel};
 use sqlparser::ast;
@@ -73,7 +75,20 @@ fn config() -> SessionConfig {
     options.sql_parser.enable_ident_normalization = false;
     options.sql_parser.default_null_ordering = "nulls_min".to_owned();
     options.optimizer.filter_null_join_keys = true;
+    // It keeps extremes of its own, found by the names of the aggregates.
+    options.optimizer.enable_topk_aggregation = false;
     config
+}
+
+/// The engine's rules without the one that takes aggregates for its own: beside one DISTINCT it would add up
+/// sums, which for floating numbers rounds twice.
+fn rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let excluded = SingleDistinctToGroupBy::new();
+    let rules = Optimizer::new().rules;
+    let n_rules = rules.len();
+    let kept: Vec<_> = rules.into_iter().filter(|rule| rule.name() != excluded.name()).collect();
+    assert_eq!(kept.len() + 1, n_rules, "the engine has one rule '{}'", excluded.name());
+    kept
 }
 
 /// A session of the batch engine with our functions and aggregates, in which planned queries run.
@@ -86,6 +101,7 @@ pub fn session_state() -> SessionState {
         SessionStateBuilder::new()
             .with_config(config())
             .with_default_features()
+            .with_optimizer_rules(rules())
             .with_aggregate_functions(aggregates::all())
             .build()
     };

@@ -37,6 +37,10 @@ pub(crate) fn convert(array: &ArrayRef, target: &DataType, zone: &Zone) -> Resul
     }
     let (from, to) = (class_of(array)?, Class::of(target));
     match to {
+        Some(Class::Double) if *target == DataType::Float32 => {
+            // What is too small for a FLOAT keeps its sign.
+            Ok(Arc::new(doubles(array, zone)?.unary::<_, Float32Type>(|number| number as f32 + 0.0)))
+        }
         Some(Class::Double) => Ok(cast(&(Arc::new(doubles(array, zone)?) as ArrayRef), target)?),
         Some(Class::Text) => Ok(Arc::new(texts(array, zone)?)),
         Some(Class::Binary) => Ok(Arc::new(bytes(array, zone)?)),
@@ -62,7 +66,12 @@ fn checked_cast(array: &ArrayRef, target: &DataType) -> Result<ArrayRef> {
 
 /// The number that a text begins with; 0 if it begins with none.
 pub(crate) fn number_at_start(text: &str) -> f64 {
-    number_prefix(text).parse().unwrap_or(0.0)
+    unsigned_zero(number_prefix(text).parse().unwrap_or(0.0))
+}
+
+/// The same number, but never minus zero: the engine compares floating numbers by their bits.
+pub(crate) fn unsigned_zero(number: f64) -> f64 {
+    number + 0.0
 }
 
 /// The part of a text that is a number.
@@ -365,10 +374,31 @@ pub(crate) fn local_time(text: &str, zone: &Zone) -> Option<i64> {
     }
 }
 
-/// A number `YYYYMMDD[hhmmss]` as a local time.
-fn time_of_number(number: Decimal, zone: &Zone) -> Option<i64> {
-    let text = number.to_string();
-    if number.unscaled < i256::ZERO { None } else { local_time(&text, zone) }
+/// An integer `[YY]YYMMDD[hhmmss]` as a local time; leading zeros may be missing.
+pub(crate) fn time_of_integer(number: i64) -> Option<i64> {
+    // As MySQL's number_to_datetime; years of two digits are 1970 to 2069.
+    let full = match number {
+        101..=691_231 => (number + 20_000_000) * 1_000_000,
+        700_101..=991_231 => (number + 19_000_000) * 1_000_000,
+        10_000_101..=99_991_231 => number * 1_000_000,
+        101_000_000..=691_231_235_959 => number + 20_000_000_000_000,
+        700_101_000_000..=991_231_235_959 => number + 19_000_000_000_000,
+        10_000_101_000_000..=99_991_231_235_959 => number,
+        _ => return None,
+    };
+    match parse_time(&format!("{full:014}"))? {
+        Parsed::Local(micros) => Some(micros),
+        Parsed::Instant(_) => None,
+    }
+}
+
+/// A number `[YY]YYMMDD[hhmmss[.ffffff]]` as a local time.
+fn time_of_number(number: Decimal) -> Option<i64> {
+    let unit = i256::from_i128(10).checked_pow(u32::from(number.scale))?;
+    let whole = number.unscaled.checked_div(unit)?;
+    let micros = time_of_integer(i64::try_from(whole.to_i128()?).ok()?)?;
+    let rest = Decimal { unscaled: number.unscaled.checked_rem(unit)?, scale: number.scale };
+    micros.checked_add(i64::try_from(rest.rescale(6)?.unscaled.to_i128()?).ok()?)
 }
 
 /// Any values as local times.
@@ -394,7 +424,7 @@ pub(crate) fn datetimes(array: &ArrayRef, zone: &Zone) -> Result<TimestampMicros
         }
         _ => {
             let numbers = exact_numbers(array, zone)?;
-            numbers.into_iter().map(|number| number.and_then(|number| time_of_number(number, zone))).collect()
+            numbers.into_iter().map(|number| number.and_then(time_of_number)).collect()
         }
     })
 }

@@ -245,7 +245,7 @@ fn floats(call: &Call<'_>, op: impl Fn(f64, f64) -> Option<f64>) -> Result<Array
     let (a, b) = (call.double(0)?, call.double(1)?);
     let value = |(a, b): (Option<f64>, Option<f64>)| match (a, b) {
         (Some(a), Some(b)) => match op(a, b) {
-            Some(value) if value.is_finite() => Ok(Some(value)),
+            Some(value) if value.is_finite() => Ok(Some(values::unsigned_zero(value))),
             Some(_) => Err(out_of_range(call)),
             None => Ok(None),
         },
@@ -421,7 +421,9 @@ fn negative(call: &Call<'_>) -> Result<ArrayRef> {
             let values = wide_integers(call, 0)?.into_iter().map(|value| value.map(|value| -value)).collect();
             values::integer_array(values, &call.returns).map_err(|_| out_of_range(call))
         }
-        Some(Class::Double) => Ok(Arc::new(call.double(0)?.unary::<_, Float64Type>(|value| -value))),
+        Some(Class::Double) => {
+            Ok(Arc::new(call.double(0)?.unary::<_, Float64Type>(|value| values::unsigned_zero(-value))))
+        }
         _ => match &call.arrays[0].data_type() {
             DataType::Decimal128(..) => {
                 let values = call.arrays[0].as_primitive::<Decimal128Type>();

@@ -112,7 +112,7 @@ fn double_literal(call: &Call<'_>) -> Result<ArrayRef> {
 
 fn finite(call: &Call<'_>, value: Option<f64>) -> Result<Option<f64>> {
     match value {
-        Some(value) if value.is_finite() => Ok(Some(value)),
+        Some(value) if value.is_finite() => Ok(Some(values::unsigned_zero(value))),
         Some(_) => Err(Error::mysql(1690, format!("DOUBLE value is out of range in '{}'", call.name))),
         None => Ok(None),
     }
@@ -247,7 +247,7 @@ fn round_double(number: f64, places: i64, nearest: bool) -> f64 {
     } else {
         to_whole(number / factor) * factor
     };
-    if result == 0.0 { 0.0 } else { result }
+    values::unsigned_zero(result)
 }
 
 fn round_exact(number: Decimal, places: i64, nearest: bool) -> Option<Decimal> {
@@ -285,10 +285,9 @@ fn whole_type(types: &Types<'_>) -> Result<DataType> {
 fn whole(call: &Call<'_>, up: bool) -> Result<ArrayRef> {
     let array = &call.arrays[0];
     if Class::of(&call.returns) == Some(Class::Double) {
-        let values = call.double(0)?;
-        return Ok(Arc::new(
-            values.unary::<_, Float64Type>(|value| if up { value.ceil() } else { value.floor() }),
-        ));
+        let numbers = call.double(0)?;
+        let whole = |value: f64| values::unsigned_zero(if up { value.ceil() } else { value.floor() });
+        return Ok(Arc::new(numbers.unary::<_, Float64Type>(whole)));
     }
     if !matches!(values::class_of(array)?, Class::Decimal(..)) {
         return values::convert(array, &call.returns, call.zone);

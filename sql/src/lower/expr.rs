@@ -324,10 +324,10 @@ pub(crate) fn comparable(
     right_type: &DataType,
     library: &Library,
 ) -> PlanResult<(Expr, Expr)> {
-    if let Some(right) = constant_as(&right, left_type, library)? {
+    if let Some(right) = constant_as(&right, &left, left_type, library)? {
         return Ok((left, right));
     }
-    if let Some(left) = constant_as(&left, right_type, library)? {
+    if let Some(left) = constant_as(&left, &right, right_type, library)? {
         return Ok((left, right));
     }
     match comparison(left_type, right_type) {
@@ -355,13 +355,29 @@ pub(crate) fn comparable(
     }
 }
 
-/// A constant text as the other side's type, where that changes nothing: a whole number beside an
-/// integer, a time beside a time.
-fn constant_as(expr: &Expr, other: &DataType, library: &Library) -> PlanResult<Option<Expr>> {
+/// A constant as the other side's type, where that changes nothing: a text that is a whole number beside an
+/// integer, a text beside a time, an integer that is a time beside a column of times.
+fn constant_as(
+    expr: &Expr,
+    other: &Expr,
+    other_type: &DataType,
+    library: &Library,
+) -> PlanResult<Option<Expr>> {
+    let class = Class::of(other_type);
+    let is_time = class.is_some_and(Class::is_temporal);
+    if let Some(number) = literal_integer(expr) {
+        // Beside any other expression MySQL compares numbers.
+        let micros = match is_time && is_column(other) {
+            true => values::time_of_integer(number),
+            false => None,
+        };
+        return Ok(micros.and_then(|micros| time_constant(micros, class, library)));
+    }
     let Some(text) = literal_text(expr) else { return Ok(None) };
-    let class = Class::of(other);
     match class {
-        Some(Class::Int) => Ok(text.trim().parse::<i64>().ok().and_then(|number| narrow(number, other))),
+        Some(Class::Int | Class::UInt) => {
+            Ok(text.trim().parse::<i128>().ok().and_then(|number| narrow(number, other_type)))
+        }
         Some(Class::Date | Class::Datetime | Class::Timestamp) => {
             let name = match class {
                 Some(Class::Date) => "DATE",
@@ -378,12 +394,33 @@ fn constant_as(expr: &Expr, other: &DataType, library: &Library) -> PlanResult<O
     }
 }
 
-fn narrow(number: i64, data_type: &DataType) -> Option<Expr> {
+fn is_column(expr: &Expr) -> bool {
+    match expr {
+        Expr::Alias(alias) => is_column(&alias.expr),
+        Expr::Column(_) | Expr::OuterReferenceColumn(..) => true,
+        _ => false,
+    }
+}
+
+/// The integer that an expression always is.
+fn literal_integer(expr: &Expr) -> Option<i64> {
+    match expr {
+        Expr::Literal(ScalarValue::Int64(number), _) => *number,
+        Expr::Alias(alias) => literal_integer(&alias.expr),
+        _ => None,
+    }
+}
+
+fn narrow(number: i128, data_type: &DataType) -> Option<Expr> {
     Some(match data_type {
         DataType::Int8 => lit(i8::try_from(number).ok()?),
         DataType::Int16 => lit(i16::try_from(number).ok()?),
         DataType::Int32 => lit(i32::try_from(number).ok()?),
-        DataType::Int64 => lit(number),
+        DataType::Int64 => lit(i64::try_from(number).ok()?),
+        DataType::UInt8 => lit(u8::try_from(number).ok()?),
+        DataType::UInt16 => lit(u16::try_from(number).ok()?),
+        DataType::UInt32 => lit(u32::try_from(number).ok()?),
+        DataType::UInt64 => lit(u64::try_from(number).ok()?),
         _ => return None,
     })
 }

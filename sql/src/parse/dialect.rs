@@ -1,12 +1,12 @@
 //! MySQL's dialect as sqlparser has it, with what it gets wrong put right.
 //!
 //! Precedence follows MySQL's table: `||` is OR, XOR stands between OR and AND, `^` binds closest, shifts
-//! bind closer than `&`, and DIV and MOD are as `*`. Table versions are on (`AS OF TIMESTAMP` reaches the
+//! bind closer than `&`, and DIV and MOD are as `*`; `!`, `-` and `~` bind closer still. Table versions are on (`AS OF TIMESTAMP` reaches the
 //! parser as `FOR SYSTEM_TIME AS OF`).
 
 use std::any::TypeId;
 
-use sqlparser::ast::{BinaryOperator, Expr, Statement};
+use sqlparser::ast::{BinaryOperator, Expr, Statement, UnaryOperator};
 use sqlparser::dialect::{Dialect, MySqlDialect, Precedence};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -21,6 +21,7 @@ const MYSQL: MySqlDialect = MySqlDialect {};
 const XOR: u8 = 7;
 const SHIFT: u8 = 26;
 const BIT_XOR: u8 = 45;
+const PREFIX: u8 = 46;
 
 macro_rules! as_mysql {
     ($($name:ident),* $(,)?) => {
@@ -111,6 +112,21 @@ impl Dialect for TidemillDialect {
             _ => return None,
         };
         Some(Ok(precedence))
+    }
+
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        let (operator, n_times) = match &parser.peek_token_ref().token {
+            Token::ExclamationMark => (UnaryOperator::BangNot, 1),
+            Token::DoubleExclamationMark => (UnaryOperator::BangNot, 2),
+            Token::Minus => (UnaryOperator::Minus, 1),
+            Token::Plus => (UnaryOperator::Plus, 1),
+            Token::Tilde => (UnaryOperator::BitwiseNot, 1),
+            _ => return None,
+        };
+        parser.advance_token();
+        let operand = parser.parse_subexpr(PREFIX);
+        let apply = |operand: Expr| Expr::UnaryOp { op: operator, expr: Box::new(operand) };
+        Some(operand.map(|operand| (0..n_times).fold(operand, |operand, _| apply(operand))))
     }
 
     fn parse_infix(

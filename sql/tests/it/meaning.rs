@@ -187,6 +187,77 @@ fn dates() {
     check_error("DATE '2020-13-01'", 1525);
 }
 
+#[test]
+fn prefix_operators_bind_closest() {
+    check("!0 + 1, !1 = 0, !0 ^ 1, NOT 1 + 1, ! -1, !!5", "2|1|0|0|0|1");
+    check("-2 ^ 3, -2 * 3, ~0 & 1, ~1 * 0, - - 2, -(-2)", "18446744073709551613|-6|1|0|2|2");
+}
+
+#[test]
+fn zero_has_no_sign() {
+    let world = World::with(&[
+        "CREATE TABLE z (id INT PRIMARY KEY, d DOUBLE NOT NULL, x DECIMAL(3,1))",
+        "INSERT INTO z VALUES (1, -0.5, -0.5), (2, 0, 0)",
+    ]);
+    check_query(&world, "SELECT CEIL(d) IN (0, 1), CEIL(d) = 0, CEIL(d) FROM z WHERE id = 1", &["1|1|0.0"]);
+    check_query(
+        &world,
+        "SELECT -d IN (0, 1), -d, d * -1, -1e0 * d IN (0, 2), -d = 0, 0 / -5e0 IN (0, 3) FROM z WHERE id = 2",
+        &["1|0.0|0.0|1|1|1"],
+    );
+    check_query(
+        &world,
+        "SELECT -5e0 % 5 IN (0, 1), '-0' + 0e0, -0e0, SIN(-d), ATAN(-0e0, 1), POW(-0e0, 3), \
+         CAST(-1e-60 AS FLOAT), CAST('-0' AS DOUBLE), ROUND(-0.4e0), TRUNCATE(-0.4e0, 0), FLOOR(-0e0), \
+         RADIANS(-0e0), GREATEST(-0e0, 0e0), ABS(-0e0) FROM z WHERE id = 2",
+        &["1|0.0|0.0|0.0|0.0|0.0|0.0|0.0|0.0|0.0|0.0|0.0|0.0|0.0"],
+    );
+    check_query(
+        &world,
+        "SELECT COUNT(DISTINCT CEIL(d)), SUM(CEIL(d)), AVG(-d * 0), MAX(-d * 0) FROM z",
+        &["1|0.0|0.0|0.0"],
+    );
+}
+
+#[test]
+fn integer_constants_beside_times_are_times() {
+    let world = World::with(&[
+        "CREATE TABLE e (id INT PRIMARY KEY, d DATETIME(3), ts TIMESTAMP, day DATE)",
+        "INSERT INTO e VALUES (1, '2023-12-31 23:59:59', '2023-12-31 23:59:59', '2023-12-31'), \
+         (2, '2024-01-01 00:00:00', '2024-01-01 00:00:00', '2024-01-01'), \
+         (3, '2024-01-01 10:11:12', '2024-01-01 10:11:12', '2024-01-02')",
+    ]);
+    let ids = |condition: &str| {
+        lines(&world.query(&format!("SELECT id FROM e WHERE {condition} ORDER BY id")).unwrap()).join(",")
+    };
+    assert_eq!(ids("d >= 20240101"), "2,3");
+    assert_eq!(ids("d = 240101"), "2");
+    assert_eq!(ids("20240101 > d"), "1");
+    assert_eq!(ids("ts >= 20240101"), "2,3");
+    assert_eq!(ids("ts = 20240101101112"), "3");
+    assert_eq!(ids("d = 240101101112"), "3");
+    assert_eq!(ids("d BETWEEN 20231231 AND 20240101"), "1,2");
+    assert_eq!(ids("d IN (20240101, 20240101101112)"), "2,3");
+    assert_eq!(ids("day = 20240102"), "3");
+    assert_eq!(ids("day >= 240101"), "2,3");
+    // What is no time compares as a number, and so does what is no column.
+    assert_eq!(ids("d > 5"), "1,2,3");
+    assert_eq!(ids("d > 20241301"), "1,2,3");
+    assert_eq!(ids("DATE_ADD(d, INTERVAL 1 DAY) > 20990101"), "1,2,3");
+}
+
+#[test]
+fn strings_beside_unsigned_integers_are_exact() {
+    let world = World::with(&[
+        "CREATE TABLE w (u BIGINT UNSIGNED PRIMARY KEY, s INT UNSIGNED)",
+        "INSERT INTO w VALUES (18446744073709551615, 1), (18446744073709551614, 2), (9223372036854775808, 3)",
+    ]);
+    check_query(&world, "SELECT s FROM w WHERE u = '18446744073709551615'", &["1"]);
+    check_query(&world, "SELECT s FROM w WHERE u IN ('18446744073709551614', '5')", &["2"]);
+    check_query(&world, "SELECT s FROM w WHERE '9223372036854775808' = u", &["3"]);
+    check_query(&world, "SELECT COUNT(*) FROM w WHERE s < '3' AND u > '-1'", &["2"]);
+}
+
 fn small() -> World {
     World::with(&[
         "CREATE TABLE t (Id INT PRIMARY KEY, s VARCHAR(10), n INT, d DECIMAL(10,2), f DOUBLE, day DATE)",
