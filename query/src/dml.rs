@@ -14,6 +14,7 @@ mod row_ids;
 mod target;
 mod update;
 
+use sql::DivisionByZero;
 use sqlparser::ast::Statement;
 use types::{Error, Result, Timestamp};
 
@@ -42,7 +43,13 @@ impl Engine {
         statement: &Statement,
         transaction: &mut Transaction,
     ) -> Result<DmlResult> {
-        let scope = self.scope(settings, Some(transaction)).await?;
+        let ignores = matches!(statement, Statement::Insert(insert) if insert.ignore);
+        let division_by_zero = match ignores {
+            true => DivisionByZero::Null,
+            false => DivisionByZero::in_change(&settings.sql_mode),
+        };
+        let settings = ReadSettings { division_by_zero, ..settings.clone() };
+        let scope = self.scope(&settings, Some(transaction)).await?;
         // Boxed: these futures are large, and each session waits for one at a time.
         let (writes, result) = match statement {
             Statement::Insert(insert) => Box::pin(self.insert(scope, insert)).await?,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sql::{Literal, Settings};
+use sql::{DivisionByZero, Literal, Settings};
 use types::Timestamp;
 
 /// How fresh a read is.
@@ -53,6 +53,8 @@ pub struct ReadSettings {
     pub time_zone: String,
     /// `sql_mode`.
     pub sql_mode: String,
+    /// What a division by zero is; a data change decides for itself.
+    pub division_by_zero: DivisionByZero,
     /// `collation_connection`.
     pub collation: String,
     /// The account, as USER() shows it.
@@ -77,6 +79,7 @@ impl ReadSettings {
             database: self.database.clone(),
             time_zone: self.time_zone.clone(),
             sql_mode: self.sql_mode.clone(),
+            division_by_zero: self.division_by_zero,
             collation: self.collation.clone(),
             now,
             user: self.user.clone(),
@@ -88,8 +91,17 @@ impl ReadSettings {
 
 impl Default for ReadSettings {
     fn default() -> ReadSettings {
-        let Settings { database, time_zone, sql_mode, collation, user, connection_id, variables, now: _ } =
-            Settings::default();
+        let Settings {
+            database,
+            time_zone,
+            sql_mode,
+            division_by_zero,
+            collation,
+            user,
+            connection_id,
+            variables,
+            now: _,
+        } = Settings::default();
         ReadSettings {
             mode: ReadMode::Fresh,
             path: PathChoice::Auto,
@@ -99,6 +111,7 @@ impl Default for ReadSettings {
             database,
             time_zone,
             sql_mode,
+            division_by_zero,
             collation,
             user,
             connection_id,

@@ -18,7 +18,7 @@ use operators::accumulate::{Accumulator as Groups, Weights};
 
 use crate::class::Class;
 use crate::error::to_datafusion;
-use crate::functions::Library;
+use crate::functions::{Library, carried, summed_type};
 use crate::lower::convert;
 
 const FUNCTIONS: [AggregateFunction; 5] = [
@@ -90,6 +90,39 @@ pub(crate) fn convert_arguments(
         *argument = convert(value, &from, &to, library);
     }
     Ok(())
+}
+
+/// The argument of a sum or a mean whose argument carries more digits than it shows.
+pub(crate) fn carried_sum(expr: &Expr) -> Option<(&AggregateExpr, AggregateFunction)> {
+    match expr {
+        Expr::Alias(alias) => carried_sum(&alias.expr),
+        Expr::AggregateFunction(call) => {
+            let function = function_of(&call.func)?;
+            let is_sum = matches!(function, AggregateFunction::Sum | AggregateFunction::Avg);
+            let carries = matches!(call.params.args.as_slice(), [one] if carried(one).is_some());
+            (is_sum && carries).then_some((call, function))
+        }
+        _ => None,
+    }
+}
+
+/// Such a sum over all digits, and its type; `shown` is the type that it shows.
+pub(crate) fn with_carried_sum(
+    expr: &Expr,
+    shown: &DataType,
+    library: &Library,
+) -> PlanResult<Option<(Expr, DataType)>> {
+    let Some((call, function)) = carried_sum(expr) else { return Ok(None) };
+    let Some(argument) = call.params.args.first() else { return Ok(None) };
+    let (Some((all, carried)), Expr::ScalarFunction(outer)) = (carried(argument), argument) else {
+        return Ok(None);
+    };
+    let argument_type = outer.func.return_type(std::slice::from_ref(carried))?;
+    let target = summed_type(&argument_type, carried, shown);
+    let mut call = call.clone();
+    call.params.args = vec![convert(all.clone(), carried, &target, library)];
+    let data_type = function.output_type(&target, call.params.distinct).map_err(to_datafusion)?;
+    Ok(Some((Expr::AggregateFunction(call), data_type)))
 }
 
 /// One of the functions, for the batch engine.

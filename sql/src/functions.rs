@@ -4,9 +4,14 @@
 //! rewrite of the tree emits; some of those exist only until types are known (`lower` replaces them).
 
 mod arithmetic;
+mod bits;
+mod carried;
 mod number;
 mod text;
 mod time;
+
+pub(crate) use arithmetic::{summed_type, with_carried_scale};
+pub(crate) use carried::{Digits, carried, digits_of, has_target, shown_type};
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -23,7 +28,7 @@ use types::{Error, Result};
 
 use crate::class::{self, Class, value_type};
 use crate::error::to_datafusion;
-use crate::{Settings, values};
+use crate::{DivisionByZero, Settings, values};
 
 /// A function's rules.
 pub(crate) struct Entry {
@@ -43,7 +48,6 @@ pub(crate) struct Entry {
 pub(crate) struct Types<'a> {
     pub(crate) types: Vec<DataType>,
     pub(crate) constants: Vec<Option<&'a ScalarValue>>,
-    pub(crate) target: Option<&'a DataType>,
 }
 
 impl Types<'_> {
@@ -71,9 +75,16 @@ pub(crate) struct Call<'a> {
     pub(crate) returns: DataType,
     pub(crate) zone: &'a Zone,
     pub(crate) now_micros: i64,
+    pub(crate) division_by_zero: DivisionByZero,
 }
 
 impl Call<'_> {
+    /// The function's name as errors show it.
+    pub(crate) fn shown_name(&self) -> &str {
+        let name = self.name.split(carried::NAME_END).next().unwrap_or(self.name);
+        name.trim_start_matches('$')
+    }
+
     /// An argument as text.
     pub(crate) fn text(&self, index: usize) -> Result<arrow::array::StringArray> {
         values::texts(&self.arrays[index], self.zone)
@@ -107,11 +118,15 @@ impl Call<'_> {
 pub(crate) struct Function {
     name: String,
     entry: &'static Entry,
-    /// The type that a conversion makes.
+    /// The type of the result, where it does not follow from the arguments: that of a conversion or of
+    /// what carries digits.
     target: Option<DataType>,
+    /// The type of the argument, for what shows less than it carries.
+    source: Option<DataType>,
     zone: Zone,
     zone_name: String,
     now_micros: i64,
+    division_by_zero: DivisionByZero,
     signature: Signature,
 }
 
@@ -123,7 +138,11 @@ impl std::fmt::Debug for Function {
 
 impl PartialEq for Function {
     fn eq(&self, other: &Function) -> bool {
-        self.name == other.name && self.zone_name == other.zone_name && self.now_micros == other.now_micros
+        self.name == other.name
+            && self.target == other.target
+            && self.zone_name == other.zone_name
+            && self.now_micros == other.now_micros
+            && self.division_by_zero == other.division_by_zero
     }
 }
 
@@ -142,13 +161,19 @@ pub(crate) struct Library {
     zone: Zone,
     zone_name: String,
     now_micros: i64,
+    division_by_zero: DivisionByZero,
 }
 
 impl Library {
     pub(crate) fn new(settings: &Settings) -> Result<Library> {
         let zone = settings.time_zone.parse::<Zone>()?;
         let now_ms = i64::try_from(settings.now.physical_ms()).unwrap_or(i64::MAX / 1000);
-        Ok(Library { zone, zone_name: settings.time_zone.clone(), now_micros: now_ms.saturating_mul(1000) })
+        Ok(Library {
+            zone,
+            zone_name: settings.time_zone.clone(),
+            now_micros: now_ms.saturating_mul(1000),
+            division_by_zero: settings.division_by_zero,
+        })
     }
 
     pub(crate) fn zone(&self) -> &Zone {
@@ -189,20 +214,26 @@ impl Library {
     }
 
     fn make(&self, name: String, entry: &'static Entry, target: Option<DataType>) -> Arc<ScalarUDF> {
+        Arc::new(ScalarUDF::new_from_impl(self.function(name, entry, target)))
+    }
+
+    fn function(&self, name: String, entry: &'static Entry, target: Option<DataType>) -> Function {
         let volatility = if time::is_now(entry.name) { Volatility::Stable } else { Volatility::Immutable };
         let depends_on_now = time::is_now(entry.name);
-        Arc::new(ScalarUDF::new_from_impl(Function {
+        Function {
             name,
             entry,
             target,
+            source: None,
             zone: self.zone,
             zone_name: self.zone_name.clone(),
             now_micros: if depends_on_now { self.now_micros } else { 0 },
+            division_by_zero: self.division_by_zero,
             signature: Signature::one_of(
                 vec![TypeSignature::VariadicAny, TypeSignature::Nullary],
                 volatility,
             ),
-        }))
+        }
     }
 }
 
@@ -233,7 +264,13 @@ pub(crate) fn check_arity(name: &str, n_arguments: usize) -> Result<()> {
 
 /// Every entry.
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    MARKERS.iter().chain(arithmetic::ENTRIES).chain(number::ENTRIES).chain(text::ENTRIES).chain(time::ENTRIES)
+    MARKERS
+        .iter()
+        .chain(arithmetic::ENTRIES)
+        .chain(bits::ENTRIES)
+        .chain(number::ENTRIES)
+        .chain(text::ENTRIES)
+        .chain(time::ENTRIES)
 }
 
 /// The type of a CAST, from the end of the function's name.
@@ -271,7 +308,10 @@ impl Function {
 
     fn returns(&self, types: &Types<'_>) -> Result<DataType> {
         self.check_arity(types.types.len())?;
-        (self.entry.returns)(types)
+        match &self.target {
+            Some(target) => Ok(target.clone()),
+            None => (self.entry.returns)(types),
+        }
     }
 }
 
@@ -285,11 +325,7 @@ impl ScalarUDFImpl for Function {
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> PlanResult<DataType> {
-        let types = Types {
-            types: arg_types.to_vec(),
-            constants: vec![None; arg_types.len()],
-            target: self.target.as_ref(),
-        };
+        let types = Types { types: arg_types.to_vec(), constants: vec![None; arg_types.len()] };
         self.returns(&types).map_err(to_datafusion)
     }
 
@@ -297,7 +333,6 @@ impl ScalarUDFImpl for Function {
         let types = Types {
             types: args.arg_fields.iter().map(|field| field.data_type().clone()).collect(),
             constants: args.scalar_arguments.to_vec(),
-            target: self.target.as_ref(),
         };
         let data_type = self.returns(&types).map_err(to_datafusion)?;
         let nullable = !self.entry.strict || args.arg_fields.iter().any(|field| field.is_nullable());
@@ -322,6 +357,7 @@ impl ScalarUDFImpl for Function {
             returns: args.return_field.data_type().clone(),
             zone: &self.zone,
             now_micros: self.now_micros,
+            division_by_zero: self.division_by_zero,
         };
         let array = (self.entry.eval)(&call).map_err(to_datafusion)?;
         if all_scalar && array.len() == 1 {
@@ -340,7 +376,7 @@ pub(crate) fn call_udf(function: Arc<ScalarUDF>, arguments: Vec<Expr>) -> Expr {
 static CONVERT: Entry = Entry {
     name: "$convert",
     arity: (1, 1),
-    returns: |types| types.target.cloned().ok_or_else(|| Error::invalid("a conversion has no target")),
+    returns: |_| Err(Error::invalid("a conversion has no target")),
     eval: |call| values::convert(&call.arrays[0], &call.returns, call.zone),
     strict: false,
 };
@@ -412,7 +448,7 @@ static MARKERS: &[Entry] = &[
     Entry {
         name: "$cast",
         arity: (1, 1),
-        returns: |types| types.target.cloned().ok_or_else(|| Error::invalid("a cast has no target")),
+        returns: |_| Err(Error::invalid("a cast has no target")),
         eval: explicit_cast,
         strict: false,
     },

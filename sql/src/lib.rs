@@ -24,7 +24,7 @@ pub use error::from_datafusion;
 pub use expression::PhysicalExpression;
 pub use parse::{bind, bind_nulls, parse, parse_expression};
 pub use plan::{OutputColumn, PlannedQuery, Resolver, plan_expressions, plan_query, session_state};
-pub use settings::{DEFAULT_SQL_MODE, Literal, Settings};
+pub use settings::{DEFAULT_SQL_MODE, DivisionByZero, Literal, Settings};
 pub use sqlparser::ast;
 pub use statement::{
     AlterView, ColumnDefinition, CreateMaterializedView, CreateTable, ParsedStatement, QueryStatement,

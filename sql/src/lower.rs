@@ -227,17 +227,17 @@ fn lower_aggregate(aggregate: Aggregate, library: &Library) -> PlanResult<Logica
             .collect::<PlanResult<Vec<_>>>()?;
         return Ok(LogicalPlan::Aggregate(Aggregate::try_new(input, group_expr, aggr_expr)?));
     }
-    let mut has_text = false;
+    let mut is_plain = !aggr_expr.iter().any(|call| aggregates::carried_sum(call).is_some());
     for expr in &group_expr {
-        has_text |= needs_padding(expr, input.schema())?;
+        is_plain &= !needs_padding(expr, input.schema())?;
     }
-    if !has_text {
+    if is_plain {
         return Ok(LogicalPlan::Aggregate(Aggregate::try_new(input, group_expr, aggr_expr)?));
     }
     let n_groups = group_expr.len();
     let mut keys = Vec::with_capacity(n_groups);
-    let mut calls = aggr_expr;
-    let n_calls = calls.len();
+    let n_calls = aggr_expr.len();
+    let (mut calls, sums) = carried_sums(aggr_expr, &schema, library)?;
     let mut outputs = Vec::with_capacity(schema.fields().len());
     for (index, expr) in group_expr.into_iter().enumerate() {
         let (qualifier, field) = schema.qualified_field(index);
@@ -252,11 +252,44 @@ fn lower_aggregate(aggregate: Aggregate, library: &Library) -> PlanResult<Logica
         calls.push(aggregates::smallest(plain).alias(&shown));
         outputs.push(col(Column::new_unqualified(shown)).alias_qualified(qualifier.cloned(), field.name()));
     }
-    for index in n_groups..n_groups + n_calls {
-        outputs.push(Expr::Column(Column::from(schema.qualified_field(index))));
+    for (index, carried) in (n_groups..n_groups + n_calls).zip(sums) {
+        let (qualifier, field) = schema.qualified_field(index);
+        let column = Expr::Column(Column::from((qualifier, field)));
+        outputs.push(match carried {
+            Some(carried) => {
+                let shown = library.shown(column, carried, field.data_type());
+                shown.alias_qualified(qualifier.cloned(), field.name())
+            }
+            None => column,
+        });
     }
     let aggregate = LogicalPlan::Aggregate(Aggregate::try_new(input, keys, calls)?);
     Ok(LogicalPlan::Projection(Projection::try_new(outputs, Arc::new(aggregate))?))
+}
+
+/// Sums of what carries digits add all of them; the types that such sums carry.
+fn carried_sums(
+    calls: Vec<Expr>,
+    schema: &DFSchema,
+    library: &Library,
+) -> PlanResult<(Vec<Expr>, Vec<Option<DataType>>)> {
+    let n_groups = schema.fields().len() - calls.len();
+    let mut carried = Vec::with_capacity(calls.len());
+    let mut rewritten = Vec::with_capacity(calls.len());
+    for (index, call) in calls.into_iter().enumerate() {
+        let (qualifier, field) = schema.qualified_field(n_groups + index);
+        match aggregates::with_carried_sum(&call, field.data_type(), library)? {
+            Some((sum, data_type)) => {
+                rewritten.push(sum.alias_qualified(qualifier.cloned(), field.name()));
+                carried.push(Some(data_type));
+            }
+            None => {
+                rewritten.push(call);
+                carried.push(None);
+            }
+        }
+    }
+    Ok((rewritten, carried))
 }
 
 /// Names of group keys that were padded, and of the aggregates that show the groups.

@@ -21,7 +21,7 @@ use tidb::{ColumnInfo, ColumnType};
 use types::Result;
 
 use crate::class::Class;
-use crate::functions::Library;
+use crate::functions::{self, Library};
 use crate::lower::{Lowering, convert, lower_plan, truth};
 use crate::meaning::{Aliases, Rewrite};
 use crate::{Settings, aggregates, from_datafusion};
@@ -252,7 +252,8 @@ impl TableColumns {
             false if data_type == arrow::datatypes::DataType::Boolean => {
                 convert(expr, &data_type, &arrow::datatypes::DataType::Int64, library)
             }
-            false => expr,
+            // What is stored is stored with all digits that its column has room for.
+            false => functions::carried(&expr).map(|(carried, _)| carried.clone()).unwrap_or(expr),
         };
         let renamed = expr.transform_up(|expr| match expr {
             Expr::Column(column) => Ok(Transformed::yes(Expr::Column(self.as_source(&column)))),

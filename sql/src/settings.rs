@@ -33,6 +33,29 @@ pub enum Literal {
     Datetime(String),
 }
 
+/// What an expression makes of a division by zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DivisionByZero {
+    /// NULL: in queries and views.
+    #[default]
+    Null,
+    /// Error 1365: in a data change under the strict SQL mode.
+    Error,
+}
+
+impl DivisionByZero {
+    /// What it is in a data change (not one that says IGNORE) under a SQL mode.
+    #[must_use]
+    pub fn in_change(sql_mode: &str) -> DivisionByZero {
+        let has = |wanted: &str| sql_mode.split(',').any(|mode| mode.trim().eq_ignore_ascii_case(wanted));
+        let is_strict = has("STRICT_TRANS_TABLES") || has("STRICT_ALL_TABLES");
+        match (is_strict && has("ERROR_FOR_DIVISION_BY_ZERO")) || has("TRADITIONAL") {
+            true => DivisionByZero::Error,
+            false => DivisionByZero::Null,
+        }
+    }
+}
+
 /// The settings of one statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -42,6 +65,8 @@ pub struct Settings {
     pub time_zone: String,
     /// `@@sql_mode`.
     pub sql_mode: String,
+    /// What a division by zero is.
+    pub division_by_zero: DivisionByZero,
     /// `@@collation_connection`.
     pub collation: String,
     /// The statement's timestamp T: what NOW() is.
@@ -60,6 +85,7 @@ impl Default for Settings {
             database: Some("test".to_owned()),
             time_zone: "SYSTEM".to_owned(),
             sql_mode: DEFAULT_SQL_MODE.to_owned(),
+            division_by_zero: DivisionByZero::Null,
             collation: "utf8mb4_bin".to_owned(),
             now: Timestamp::default(),
             user: "root@localhost".to_owned(),
@@ -90,6 +116,7 @@ impl Settings {
         Settings {
             time_zone: view.time_zone.clone(),
             sql_mode: view.sql_mode.clone(),
+            division_by_zero: DivisionByZero::Null,
             collation: view.collation.clone(),
             ..self.clone()
         }

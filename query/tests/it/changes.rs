@@ -248,3 +248,47 @@ async fn a_commit_after_drop_table_leaves_nothing() {
         }
     }
 }
+
+/// MySQL's default SQL mode makes a division by zero an error where data changes, and only there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_divides_by_zero_is_refused() {
+    let mut h = Harness::new(1).await;
+    h.run("CREATE TABLE t (id INT PRIMARY KEY, v INT, f DOUBLE); INSERT INTO t VALUES (1, 0, 0), (2, 5, 1)").await;
+    for text in [
+        "INSERT INTO t VALUES (3, 1/0, 0)",
+        "INSERT INTO t VALUES (3, 1 % 0, 0), (4, 1, 1)",
+        "INSERT INTO t VALUES (3, 1 DIV 0, 0)",
+        "INSERT INTO t VALUES (3, 0, 1e0/0)",
+        "INSERT INTO t (id, v) SELECT id + 10, 1/v FROM t",
+        "REPLACE INTO t VALUES (1, 5/0.0, 0)",
+        "UPDATE t SET v = v/0",
+        "UPDATE t SET f = MOD(f, 0)",
+        "UPDATE t SET v = 1 WHERE 1/v > 0",
+        "DELETE FROM t WHERE 10 DIV v = 2",
+        "INSERT INTO t VALUES (1, 1, 1) ON DUPLICATE KEY UPDATE v = v/0",
+        "INSERT INTO t VALUES (3, (SELECT MAX(v)/0 FROM t), 1)",
+    ] {
+        assert_eq!(h.code(text).await, 1365, "{text}");
+    }
+    assert_eq!(h.rows("SELECT id, v, 1/v FROM t ORDER BY id").await, table("1 0 NULL, 2 5 0.2000"));
+    // NULL where the SQL mode or IGNORE says so.
+    h.change("INSERT IGNORE INTO t VALUES (3, 1/0, 0)", None).await.unwrap();
+    h.settings.sql_mode = "STRICT_TRANS_TABLES".to_owned();
+    h.change("INSERT INTO t VALUES (4, 1/0, 0)", None).await.unwrap();
+    h.settings.sql_mode = "ERROR_FOR_DIVISION_BY_ZERO".to_owned();
+    h.change("UPDATE t SET v = v/0 WHERE id = 2", None).await.unwrap();
+    let expected = table("1 0 NULL, 2 NULL NULL, 3 NULL NULL, 4 NULL NULL");
+    assert_eq!(h.rows("SELECT id, v, 1/v FROM t ORDER BY id").await, expected);
+    h.settings.sql_mode = sql::DEFAULT_SQL_MODE.to_owned();
+    h.change("UPDATE t SET v = IF(v = 0, NULL, 10/v) WHERE id = 1", None).await.unwrap();
+}
+
+/// What is stored has all digits of a quotient that its column has room for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_quotient_has_its_columns_digits() {
+    let mut h = Harness::new(1).await;
+    h.run("CREATE TABLE t (id INT PRIMARY KEY, d DECIMAL(20,8), f DOUBLE); INSERT INTO t VALUES (1, 1/3, 1/3)").await;
+    h.run("INSERT INTO t VALUES (2, 7, 1); UPDATE t SET d = d/9 WHERE id = 2").await;
+    let expected = table("1 0.33333333 0.333333333, 2 0.77777778 1.0");
+    assert_eq!(h.rows("SELECT id, d, f FROM t ORDER BY id").await, expected);
+}

@@ -1,200 +1,37 @@
-//! Arithmetic that never wraps: 1690 where a result does not fit, NULL where a divisor is zero.
+//! Arithmetic that never wraps: 1690 where a result does not fit, NULL where a divisor is zero (in a data
+//! change under the strict SQL mode, 1365).
+
+mod result_type;
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, ArrowNativeTypeOp, AsArray, Float64Array, PrimitiveArray};
 use arrow::compute::kernels::numeric;
-use arrow::compute::{binary, try_binary};
+use arrow::compute::try_binary;
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Decimal128Type, Decimal256Type, Float64Type, Int64Type, UInt64Type, i256,
+    ArrowPrimitiveType, DataType, Decimal128Type, Decimal256Type, Float64Type, UInt64Type, i256,
 };
 use arrow::error::ArrowError;
 use tidb::Decimal;
 use types::{Error, Result};
 
-use super::{Call, Entry, Types};
-use crate::class::{Class, decimal, digits};
+use super::{Call, Entry};
+use crate::DivisionByZero;
+use crate::class::Class;
 use crate::values;
-
-/// Digits that a division adds after the point (`div_precision_increment`).
-const DIVISION_DIGITS: u8 = 4;
+pub(in crate::functions) use result_type::carried_type;
+use result_type::{negative_type, product_type, quotient_type, remainder_type, sum_type, whole_type};
+pub(crate) use result_type::{summed_type, with_carried_scale};
 
 pub(super) static ENTRIES: &[Entry] = &[
-    Entry {
-        name: "$add",
-        arity: (2, 2),
-        returns: |types| sum_type(types),
-        eval: |call| sum(call, false),
-        strict: true,
-    },
-    Entry {
-        name: "$sub",
-        arity: (2, 2),
-        returns: |types| sum_type(types),
-        eval: |call| sum(call, true),
-        strict: true,
-    },
+    Entry { name: "$add", arity: (2, 2), returns: sum_type, eval: |call| sum(call, false), strict: true },
+    Entry { name: "$sub", arity: (2, 2), returns: sum_type, eval: |call| sum(call, true), strict: true },
     Entry { name: "$mul", arity: (2, 2), returns: product_type, eval: product, strict: true },
     Entry { name: "$div", arity: (2, 2), returns: quotient_type, eval: quotient, strict: false },
     Entry { name: "$int_div", arity: (2, 2), returns: whole_type, eval: whole_quotient, strict: false },
     Entry { name: "$mod", arity: (2, 2), returns: remainder_type, eval: remainder, strict: false },
     Entry { name: "$neg", arity: (1, 1), returns: negative_type, eval: negative, strict: true },
-    Entry {
-        name: "$bit_and",
-        arity: (2, 2),
-        returns: bits_type,
-        eval: |call| bits(call, |a, b| a & b),
-        strict: true,
-    },
-    Entry {
-        name: "$bit_or",
-        arity: (2, 2),
-        returns: bits_type,
-        eval: |call| bits(call, |a, b| a | b),
-        strict: true,
-    },
-    Entry {
-        name: "$bit_xor",
-        arity: (2, 2),
-        returns: bits_type,
-        eval: |call| bits(call, |a, b| a ^ b),
-        strict: true,
-    },
-    Entry {
-        name: "$shift_left",
-        arity: (2, 2),
-        returns: bits_type,
-        eval: |call| bits(call, |a, b| if b < 64 { a << b } else { 0 }),
-        strict: true,
-    },
-    Entry {
-        name: "$shift_right",
-        arity: (2, 2),
-        returns: bits_type,
-        eval: |call| bits(call, |a, b| if b < 64 { a >> b } else { 0 }),
-        strict: true,
-    },
-    Entry {
-        name: "$bit_not",
-        arity: (1, 1),
-        returns: bits_type,
-        eval: |call| Ok(Arc::new(bit_pattern(&call.arrays[0], call)?.unary::<_, UInt64Type>(|a| !a))),
-        strict: true,
-    },
 ];
-
-fn bits_type(_: &Types<'_>) -> Result<DataType> {
-    Ok(DataType::UInt64)
-}
-
-/// What two numbers are before they meet: integers, decimals, or doubles.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Domain {
-    Int,
-    UInt,
-    Decimal,
-    Double,
-}
-
-fn domain(types: &Types<'_>) -> Result<Domain> {
-    let mut domain = Domain::Int;
-    for index in 0..types.types.len() {
-        let next = match types.class(index)? {
-            Class::Null | Class::Bool | Class::Int | Class::Date | Class::Datetime | Class::Timestamp => {
-                Domain::Int
-            }
-            Class::UInt => Domain::UInt,
-            Class::Decimal(..) => Domain::Decimal,
-            Class::Double | Class::Text | Class::Binary => Domain::Double,
-        };
-        domain = match (domain, next) {
-            (Domain::Double, _) | (_, Domain::Double) => Domain::Double,
-            (Domain::Decimal, _) | (_, Domain::Decimal) => Domain::Decimal,
-            (Domain::UInt, _) | (_, Domain::UInt) => Domain::UInt,
-            _ => Domain::Int,
-        };
-    }
-    Ok(domain)
-}
-
-/// Digits before and after the point of an argument; a constant's are its own.
-fn argument_digits(types: &Types<'_>, index: usize) -> (u8, u8) {
-    if let Some(value) = types.constant_int(index) {
-        let n_digits = value.unsigned_abs().checked_ilog10().unwrap_or(0) + 1;
-        return (u8::try_from(n_digits).unwrap_or(20), 0);
-    }
-    digits(&types.types[index])
-}
-
-fn sum_type(types: &Types<'_>) -> Result<DataType> {
-    Ok(match domain(types)? {
-        Domain::Int => DataType::Int64,
-        Domain::UInt => DataType::UInt64,
-        Domain::Double => DataType::Float64,
-        Domain::Decimal => {
-            let ((whole_a, scale_a), (whole_b, scale_b)) =
-                (argument_digits(types, 0), argument_digits(types, 1));
-            let scale = scale_a.max(scale_b);
-            decimal(whole_a.max(whole_b).saturating_add(1).saturating_add(scale), scale)
-        }
-    })
-}
-
-fn product_type(types: &Types<'_>) -> Result<DataType> {
-    Ok(match domain(types)? {
-        Domain::Int => DataType::Int64,
-        Domain::UInt => DataType::UInt64,
-        Domain::Double => DataType::Float64,
-        Domain::Decimal => {
-            let ((whole_a, scale_a), (whole_b, scale_b)) =
-                (argument_digits(types, 0), argument_digits(types, 1));
-            let scale = scale_a.saturating_add(scale_b);
-            decimal(whole_a.saturating_add(whole_b).saturating_add(scale), scale)
-        }
-    })
-}
-
-fn quotient_type(types: &Types<'_>) -> Result<DataType> {
-    if domain(types)? == Domain::Double {
-        return Ok(DataType::Float64);
-    }
-    let ((whole_a, scale_a), (_, scale_b)) = (argument_digits(types, 0), argument_digits(types, 1));
-    let scale = scale_a.saturating_add(DIVISION_DIGITS);
-    Ok(decimal(whole_a.saturating_add(scale_b).saturating_add(scale), scale))
-}
-
-fn whole_type(types: &Types<'_>) -> Result<DataType> {
-    let unsigned = types.class(0)? == Class::UInt || types.class(1)? == Class::UInt;
-    Ok(if unsigned { DataType::UInt64 } else { DataType::Int64 })
-}
-
-fn remainder_type(types: &Types<'_>) -> Result<DataType> {
-    Ok(match domain(types)? {
-        // The sign and the type are the dividend's.
-        Domain::Int | Domain::UInt => {
-            if types.class(0)? == Class::UInt {
-                DataType::UInt64
-            } else {
-                DataType::Int64
-            }
-        }
-        Domain::Double => DataType::Float64,
-        Domain::Decimal => {
-            let ((whole_a, scale_a), (whole_b, scale_b)) =
-                (argument_digits(types, 0), argument_digits(types, 1));
-            let scale = scale_a.max(scale_b);
-            decimal(whole_a.max(whole_b).saturating_add(scale), scale)
-        }
-    })
-}
-
-fn negative_type(types: &Types<'_>) -> Result<DataType> {
-    Ok(match domain(types)? {
-        Domain::Int | Domain::UInt => DataType::Int64,
-        Domain::Double => DataType::Float64,
-        Domain::Decimal => types.types[0].clone(),
-    })
-}
 
 fn out_of_range(call: &Call<'_>) -> Error {
     let name = match Class::of(&call.returns) {
@@ -203,7 +40,15 @@ fn out_of_range(call: &Call<'_>) -> Error {
         Some(Class::Decimal(..)) => "DECIMAL",
         _ => "BIGINT",
     };
-    Error::mysql(1690, format!("{name} value is out of range in '{}'", call.name.trim_start_matches('$')))
+    Error::mysql(1690, format!("{name} value is out of range in '{}'", call.shown_name()))
+}
+
+/// What a division by zero is.
+fn by_zero<T>(call: &Call<'_>) -> Result<Option<T>> {
+    match call.division_by_zero {
+        DivisionByZero::Null => Ok(None),
+        DivisionByZero::Error => Err(Error::mysql(1365, "Division by 0")),
+    }
 }
 
 /// Integers of both signs as they are before they meet.
@@ -240,14 +85,14 @@ fn mixed(call: &Call<'_>, op: impl Fn(i128, i128) -> Option<i128>) -> Result<Arr
     values::integer_array(values, &call.returns).map_err(|_| out_of_range(call))
 }
 
-/// Doubles; a result that is not finite is an error, none is NULL.
+/// Doubles; a result that is not finite is an error, none is a division by zero.
 fn floats(call: &Call<'_>, op: impl Fn(f64, f64) -> Option<f64>) -> Result<ArrayRef> {
     let (a, b) = (call.double(0)?, call.double(1)?);
     let value = |(a, b): (Option<f64>, Option<f64>)| match (a, b) {
         (Some(a), Some(b)) => match op(a, b) {
             Some(value) if value.is_finite() => Ok(Some(values::unsigned_zero(value))),
             Some(_) => Err(out_of_range(call)),
-            None => Ok(None),
+            None => by_zero(call),
         },
         _ => Ok(None),
     };
@@ -303,7 +148,7 @@ fn product(call: &Call<'_>) -> Result<ArrayRef> {
     }
 }
 
-/// Decimals pair by pair: `None` is out of range, `Some(None)` is NULL.
+/// Decimals pair by pair: `None` is out of range, `Some(None)` is a division by zero.
 fn exact(call: &Call<'_>, op: impl Fn(Decimal, Decimal) -> Option<Option<Decimal>>) -> Result<ArrayRef> {
     let Some(Class::Decimal(precision, scale)) = Class::of(&call.returns) else {
         return Err(Error::invalid(format!("{} is not a decimal", call.returns)));
@@ -314,7 +159,7 @@ fn exact(call: &Call<'_>, op: impl Fn(Decimal, Decimal) -> Option<Option<Decimal
     let value = |(a, b): (Option<Decimal>, Option<Decimal>)| {
         let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
         match op(a, b) {
-            Some(None) => Ok(None),
+            Some(None) => by_zero(call),
             Some(Some(number)) => {
                 let number = number.rescale(scale).filter(|number| number.fits(precision));
                 number.map(|number| Some(number.unscaled)).ok_or_else(|| out_of_range(call))
@@ -326,10 +171,6 @@ fn exact(call: &Call<'_>, op: impl Fn(Decimal, Decimal) -> Option<Option<Decimal
     values::decimal_array(values, &call.returns)
 }
 
-fn power_of_ten(exponent: u8) -> Option<i256> {
-    i256::from_i128(10).checked_pow(u32::from(exponent))
-}
-
 fn quotient(call: &Call<'_>) -> Result<ArrayRef> {
     let Some(Class::Decimal(_, scale)) = Class::of(&call.returns) else {
         return floats(call, |a, b| if b == 0.0 { None } else { Some(a / b) });
@@ -338,23 +179,30 @@ fn quotient(call: &Call<'_>) -> Result<ArrayRef> {
         if b.unscaled == i256::ZERO {
             return Some(None);
         }
-        // a / 10^sa / (b / 10^sb), as an integer of 10^-scale.
-        let up = scale.checked_add(b.scale)?.checked_sub(a.scale)?;
-        let unscaled = divide_rounded(a.unscaled.checked_mul(power_of_ten(up)?)?, b.unscaled)?;
-        Some(Some(Decimal { unscaled, scale }))
+        Some(Some(Decimal { unscaled: divide(a, b, scale)?, scale }))
     })
 }
 
-/// Divides; halves round away from zero.
-fn divide_rounded(a: i256, b: i256) -> Option<i256> {
-    let whole = a.checked_div(b)?;
-    let rest = a.checked_rem(b)?;
-    let double = rest.wrapping_abs().checked_mul(i256::from_i128(2))?;
-    if double < b.wrapping_abs() {
-        return Some(whole);
+/// `a / b` as an integer of `10^-scale`; what is behind is cut off. `None` if the quotient does not fit.
+fn divide(a: Decimal, b: Decimal, scale: u8) -> Option<i256> {
+    let ten = i256::from_i128(10);
+    let shift = i32::from(scale) + i32::from(b.scale) - i32::from(a.scale);
+    let (mut whole, mut rest) = (a.unscaled.checked_div(b.unscaled)?, a.unscaled.checked_rem(b.unscaled)?);
+    if shift < 0 {
+        let unit = ten.checked_pow(shift.unsigned_abs());
+        return Some(unit.map_or(i256::ZERO, |unit| whole.wrapping_div(unit)));
     }
-    let negative = (a < i256::ZERO) != (b < i256::ZERO);
-    if negative { whole.checked_sub(i256::ONE) } else { whole.checked_add(i256::ONE) }
+    // In one step where there is room for it, else digit by digit.
+    let unit = ten.checked_pow(shift.unsigned_abs());
+    if let Some(up) = unit.and_then(|unit| rest.checked_mul(unit)) {
+        return whole.checked_mul(unit?)?.checked_add(up.checked_div(b.unscaled)?);
+    }
+    for _ in 0..shift {
+        rest = rest.checked_mul(ten)?;
+        whole = whole.checked_mul(ten)?.checked_add(rest.checked_div(b.unscaled)?)?;
+        rest = rest.checked_rem(b.unscaled)?;
+    }
+    Some(whole)
 }
 
 fn whole_quotient(call: &Call<'_>) -> Result<ArrayRef> {
@@ -362,7 +210,8 @@ fn whole_quotient(call: &Call<'_>) -> Result<ArrayRef> {
     if !is_exact(&call.arrays[0]) || !is_exact(&call.arrays[1]) {
         let (a, b) = (call.double(0)?, call.double(1)?);
         let value = |(a, b): (Option<f64>, Option<f64>)| match (a, b) {
-            (Some(a), Some(b)) if b != 0.0 => {
+            (Some(_), Some(0.0)) => by_zero(call),
+            (Some(a), Some(b)) => {
                 let whole = (a / b).trunc();
                 let limit = if call.returns == DataType::UInt64 {
                     1.8446744073709552e19
@@ -382,7 +231,7 @@ fn whole_quotient(call: &Call<'_>) -> Result<ArrayRef> {
     let value = |(a, b): (Option<Decimal>, Option<Decimal>)| {
         let (Some(a), Some(b)) = (a, b) else { return Ok(None) };
         if b.unscaled == i256::ZERO {
-            return Ok(None);
+            return by_zero(call);
         }
         let scale = a.scale.max(b.scale);
         let whole =
@@ -398,10 +247,11 @@ fn remainder(call: &Call<'_>) -> Result<ArrayRef> {
         Some(Class::Int | Class::UInt) => {
             let pairs = wide_integers(call, 0)?.into_iter().zip(wide_integers(call, 1)?);
             let value = |(a, b): (Option<i128>, Option<i128>)| match (a, b) {
-                (Some(a), Some(b)) => a.checked_rem(b),
-                _ => None,
+                (Some(_), Some(0)) => by_zero(call),
+                (Some(a), Some(b)) => Ok(a.checked_rem(b)),
+                _ => Ok(None),
             };
-            values::integer_array(pairs.map(value).collect(), &call.returns)
+            values::integer_array(pairs.map(value).collect::<Result<_>>()?, &call.returns)
         }
         Some(Class::Double) => floats(call, |a, b| if b == 0.0 { None } else { Some(a % b) }),
         _ => exact(call, |a, b| {
@@ -438,21 +288,4 @@ fn negative(call: &Call<'_>) -> Result<ArrayRef> {
             }
         },
     }
-}
-
-/// A number as 64 bits: negative ones by two's complement.
-fn bit_pattern(array: &ArrayRef, call: &Call<'_>) -> Result<PrimitiveArray<UInt64Type>> {
-    if Class::of(array.data_type()) == Some(Class::UInt) {
-        let unsigned = values::convert(array, &DataType::UInt64, call.zone)?;
-        return Ok(unsigned.as_primitive::<UInt64Type>().clone());
-    }
-    let signed = values::convert(array, &DataType::Int64, call.zone)?;
-    Ok(signed.as_primitive::<Int64Type>().unary(i64::cast_unsigned))
-}
-
-fn bits(call: &Call<'_>, op: impl Fn(u64, u64) -> u64) -> Result<ArrayRef> {
-    let a = bit_pattern(&call.arrays[0], call)?;
-    let b = bit_pattern(&call.arrays[1], call)?;
-    let result: PrimitiveArray<UInt64Type> = binary(&a, &b, op)?;
-    Ok(Arc::new(result))
 }

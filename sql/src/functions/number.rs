@@ -98,7 +98,7 @@ fn number_type(types: &Types<'_>) -> Result<DataType> {
 }
 
 fn out_of_range(call: &Call<'_>) -> Error {
-    Error::mysql(1690, format!("value is out of range in '{}'", call.name))
+    Error::mysql(1690, format!("value is out of range in '{}'", call.shown_name()))
 }
 
 fn double_literal(call: &Call<'_>) -> Result<ArrayRef> {

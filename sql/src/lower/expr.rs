@@ -7,14 +7,14 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, Result as PlanResult, ScalarValue};
 use datafusion::logical_expr::expr::{Case, InList, InSubquery, ScalarFunction};
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, Like, LogicalPlan, Operator, Projection, Subquery, cast, lit,
+    BinaryExpr, Expr, ExprSchemable, Like, LogicalPlan, Operator, Projection, ScalarUDF, Subquery, cast, lit,
 };
 use types::Error;
 
 use crate::aggregates;
 use crate::class::{self, Class, Comparison, comparison};
 use crate::error::to_datafusion;
-use crate::functions::{Library, call_udf, case_type, common_type};
+use crate::functions::{self, Digits, Library, Types, call_udf, case_type, common_type};
 use crate::parse::unsupported;
 use crate::values;
 
@@ -28,6 +28,9 @@ impl Lowering<'_> {
     /// Lowers one expression whose parts are lowered.
     pub(crate) fn lower(&self, expr: Expr) -> PlanResult<Transformed<Expr>> {
         match expr {
+            Expr::ScalarFunction(function) if functions::digits_of(&function.func) != Digits::Shown => {
+                self.digits(function)
+            }
             Expr::ScalarFunction(function) if function.name().starts_with('$') => self.marker(function),
             Expr::InSubquery(subquery) => self.in_subquery(subquery).map(Transformed::yes),
             Expr::AggregateFunction(mut function) => {
@@ -44,6 +47,79 @@ impl Lowering<'_> {
 
     fn type_of(&self, expr: &Expr) -> PlanResult<DataType> {
         expr.get_type(self.schema)
+    }
+
+    /// An expression with all its digits, and its type.
+    fn carried(&self, expr: Expr) -> PlanResult<(Expr, DataType)> {
+        match functions::carried(&expr) {
+            Some((carried, data_type)) => Ok((carried.clone(), data_type.clone())),
+            None => {
+                let data_type = self.type_of(&expr)?;
+                Ok((expr, data_type))
+            }
+        }
+    }
+
+    /// A function of numbers takes all digits of its arguments; some carry them on.
+    fn digits(&self, function: ScalarFunction) -> PlanResult<Transformed<Expr>> {
+        let ScalarFunction { func, args } = function;
+        let is_quotient = func.name() == "$div";
+        let carries = functions::digits_of(&func) == Digits::Carried;
+        let any_carried = args.iter().any(|argument| functions::carried(argument).is_some());
+        if functions::has_target(&func) || !(any_carried || (carries && is_quotient)) {
+            return Ok(Transformed::no(call_udf(func, args)));
+        }
+        let shown = self.shown_type(&func, &args)?;
+        let (args, types): (Vec<Expr>, Vec<DataType>) = args
+            .into_iter()
+            .map(|argument| self.carried(argument))
+            .collect::<PlanResult<Vec<_>>>()?
+            .into_iter()
+            .unzip();
+        if !carries || !matches!(Class::of(&shown), Some(Class::Decimal(..))) {
+            let call = call_udf(func, args);
+            let data_type = self.type_of(&call)?;
+            let is_open = matches!(call, Expr::ScalarFunction(ref call) if matches!(call.name(), "round" | "truncate") && !has_constant_places(&call.args));
+            // Rounded to places that only the rows know, it shows what its argument shows.
+            let call = if is_open { self.library.shown(call, data_type, &shown) } else { call };
+            return Ok(Transformed::yes(call));
+        }
+        match self.library.carrying(&func, &shown, &types) {
+            Some((func, carried)) => {
+                Ok(Transformed::yes(self.library.shown(call_udf(func, args), carried, &shown)))
+            }
+            None => Ok(Transformed::no(call_udf(func, args))),
+        }
+    }
+
+    /// The type that a function of these arguments shows.
+    fn shown_type(&self, function: &ScalarUDF, arguments: &[Expr]) -> PlanResult<DataType> {
+        let types = Types {
+            types: arguments.iter().map(|argument| self.type_of(argument)).collect::<PlanResult<_>>()?,
+            constants: arguments.iter().map(constant).collect(),
+        };
+        let shown = functions::shown_type(function, &types).map_err(to_datafusion)?;
+        shown.ok_or_else(|| to_datafusion(Error::corrupt("a function of another library was lowered")))
+    }
+
+    /// Values that meet in one: all as the type of the meeting, with the digits that they carry.
+    fn meet(&self, values: Vec<Expr>, shown: &DataType) -> PlanResult<(Vec<Expr>, DataType)> {
+        let is_decimal = matches!(Class::of(shown), Some(Class::Decimal(..)));
+        let scale = values
+            .iter()
+            .filter_map(functions::carried)
+            .map(|(_, data_type)| class::digits(data_type).1)
+            .max();
+        let target = match scale {
+            Some(scale) if is_decimal => functions::with_carried_scale(shown, scale),
+            _ => shown.clone(),
+        };
+        let convert_one = |value: Expr| {
+            let data_type = self.type_of(&value)?;
+            Ok(convert(value, &data_type, &target, self.library))
+        };
+        let values = values.into_iter().map(convert_one).collect::<PlanResult<_>>()?;
+        Ok((values, target))
     }
 
     fn marker(&self, function: ScalarFunction) -> PlanResult<Transformed<Expr>> {
@@ -154,39 +230,33 @@ impl Lowering<'_> {
 
     fn case(&self, arguments: Vec<Expr>) -> PlanResult<Expr> {
         let types = arguments.iter().map(|expr| self.type_of(expr)).collect::<PlanResult<Vec<_>>>()?;
-        let target = case_type(&types).map_err(to_datafusion)?;
-        let mut arguments = arguments.into_iter().zip(types).peekable();
-        let mut branches = Vec::new();
-        let mut else_expr = None;
-        while let Some((first, first_type)) = arguments.next() {
-            match arguments.next() {
-                Some((value, value_type)) => {
-                    let value = convert(value, &value_type, &target, self.library);
-                    branches.push((Box::new(first), Box::new(value)));
-                }
-                None => else_expr = Some(Box::new(convert(first, &first_type, &target, self.library))),
-            }
+        let shown = case_type(&types).map_err(to_datafusion)?;
+        let n_branches = arguments.len() / 2;
+        let (mut conditions, mut values) = (Vec::new(), Vec::new());
+        for (index, argument) in arguments.into_iter().enumerate() {
+            let is_condition = index % 2 == 0 && index / 2 < n_branches;
+            if is_condition { conditions.push(argument) } else { values.push(argument) }
         }
-        Ok(Expr::Case(Case::new(None, branches, else_expr)))
+        let (mut values, target) = self.meet(values, &shown)?;
+        let else_expr = if values.len() > n_branches { values.pop().map(Box::new) } else { None };
+        let branches = conditions.into_iter().map(Box::new).zip(values.into_iter().map(Box::new)).collect();
+        Ok(self.library.shown(Expr::Case(Case::new(None, branches, else_expr)), target, &shown))
     }
 
     fn coalesce(&self, arguments: Vec<Expr>) -> PlanResult<Expr> {
         let types = arguments.iter().map(|expr| self.type_of(expr)).collect::<PlanResult<Vec<_>>>()?;
-        let target = common_type(types.iter()).map_err(to_datafusion)?;
-        let mut values: Vec<Expr> = arguments
-            .into_iter()
-            .zip(&types)
-            .map(|(value, value_type)| convert(value, value_type, &target, self.library))
-            .collect();
+        let shown = common_type(types.iter()).map_err(to_datafusion)?;
+        let (mut values, target) = self.meet(arguments, &shown)?;
         let last = values.pop().unwrap_or_else(|| lit(ScalarValue::Null));
         if values.is_empty() {
-            return Ok(last);
+            return Ok(self.library.shown(last, target, &shown));
         }
         let branches = values
             .into_iter()
             .map(|value| (Box::new(value.clone().is_not_null()), Box::new(value)))
             .collect();
-        Ok(Expr::Case(Case::new(None, branches, Some(Box::new(last)))))
+        let case = Expr::Case(Case::new(None, branches, Some(Box::new(last))));
+        Ok(self.library.shown(case, target, &shown))
     }
 
     /// Both sides of IN become comparable; the subquery by a projection over it.
@@ -266,8 +336,24 @@ fn with_backslash_escapes(pattern: &str, escape: char) -> String {
     result
 }
 
+/// The value that an expression always has.
+fn constant(expr: &Expr) -> Option<&ScalarValue> {
+    match expr {
+        Expr::Literal(value, _) => Some(value),
+        Expr::Alias(alias) => constant(&alias.expr),
+        _ => None,
+    }
+}
+
+fn has_constant_places(arguments: &[Expr]) -> bool {
+    arguments.get(1).is_none_or(|places| constant(places).is_some())
+}
+
 /// A value as a condition: not zero.
 pub(crate) fn truth(value: Expr, data_type: &DataType, library: &Library) -> Expr {
+    if let Some((carried, data_type)) = functions::carried(&value) {
+        return truth(carried.clone(), data_type, library);
+    }
     match Class::of(data_type) {
         Some(Class::Bool) => value,
         Some(Class::Null) => lit(ScalarValue::Boolean(None)),
@@ -285,6 +371,12 @@ pub(crate) fn truth(value: Expr, data_type: &DataType, library: &Library) -> Exp
 pub(crate) fn convert(value: Expr, from: &DataType, to: &DataType, library: &Library) -> Expr {
     if from == to {
         return value;
+    }
+    // Only a text is of the digits that are shown.
+    if let Some((carried, data_type)) = functions::carried(&value)
+        && !matches!(Class::of(to), Some(Class::Text | Class::Binary))
+    {
+        return convert(carried.clone(), data_type, to, library);
     }
     let natively = match (Class::of(from), Class::of(to)) {
         (Some(Class::Null), _) => true,
@@ -324,6 +416,12 @@ pub(crate) fn comparable(
     right_type: &DataType,
     library: &Library,
 ) -> PlanResult<(Expr, Expr)> {
+    if let Some((carried, carried_type)) = functions::carried(&left) {
+        return comparable(carried.clone(), carried_type, right, right_type, library);
+    }
+    if let Some((carried, carried_type)) = functions::carried(&right) {
+        return comparable(left, left_type, carried.clone(), carried_type, library);
+    }
     if let Some(right) = constant_as(&right, &left, left_type, library)? {
         return Ok((left, right));
     }

@@ -30,6 +30,31 @@ fn division_of_integers_gives_a_decimal() {
 }
 
 #[test]
+fn quotients_carry_more_digits_than_they_show() {
+    check("1/3*100, 1/3*3, 2/3*3, 1/3+1/3+1/3, (1/3)*1.5, 1/3/3*9", "33.3333|1.0000|2.0000|1.0000|0.50000|1.00000000");
+    check("ROUND(1/3*3), CAST(1/3*3 AS SIGNED), FLOOR(1/3*3), ROUND(1/3, 6), CAST(1/3 AS DECIMAL(12,10))", "1|1|0|0.333333|0.3333333330");
+    check("CAST(1/3 AS CHAR), CONCAT(1/3), 1/3 = 0.3333, 1/3 = 1/3, 1/3 IN (0.3333, 0.333333333)", "0.3333|0.3333|0|1|1");
+    check("IF(1, 1/3, 0)*3, IFNULL(1/3, 0)*3, COALESCE(NULL, 1/3)*3, CASE WHEN 0 THEN 1 ELSE 1/3 END*3", "1.0000|1.0000|1.0000|1.0000");
+    check("-(1/3)*3, ABS(-1/3)*3, GREATEST(1/3, 0)*3, MOD(1/3*3, 2), 1/3 - 1/3, 1/30000 AND 1, NOT 1/30000", "-1.0000|1.0000|1.0000|1.0000|0.0000|1|0");
+    check("1.5/3*2, 1.00/3.00, 0.1/0.3*3, 22/7 DIV 1, (1/3)*1e0 > 0.3333, 1/3*3 > 0.9999", "1.00000|0.333333|1.00000|3|1|1");
+    check("99999999999999999999/7, 1/99999999999999999999999999999999, 1e0/3", "14285714285714285714.1429|0.0000|0.3333333333333333");
+    check("CAST('99999999999999999999999999999999999.5' AS DECIMAL(65,30)) / CAST('3.000000000000000000000000000007' AS DECIMAL(65,30))", "33333333333333333333333333333333333.088888888888888888888888893778");
+}
+
+#[test]
+fn sums_of_quotients_add_all_digits() {
+    let world = World::with(&[
+        "CREATE TABLE q (id INT PRIMARY KEY, g INT, x INT, y INT, d DECIMAL(10,2))",
+        "INSERT INTO q VALUES (1, 1, 1, 3, 0.10), (2, 1, 1, 3, 0.10), (3, 2, 1, 3, 0.10), (4, 2, 2, 0, NULL)",
+    ]);
+    check_query(&world, "SELECT SUM(x/y), AVG(x/y), SUM(d/y), MIN(x/y) FROM q", &["1.0000|0.33333333|0.100000|0.3333"]);
+    check_query(&world, "SELECT g, SUM(x/y) FROM q GROUP BY g ORDER BY g", &["1|0.6667", "2|0.3333"]);
+    check_query(&world, "SELECT g FROM q GROUP BY g HAVING SUM(x/y) > 0.6666 ORDER BY SUM(x/y)", &["1"]);
+    check_query(&world, "SELECT x/y, COUNT(*) FROM q GROUP BY x/y ORDER BY x/y", &["NULL|1", "0.3333|3"]);
+    check_query(&world, "SELECT id FROM q WHERE x/y*3 < 1 ORDER BY id", &["1", "2", "3"]);
+}
+
+#[test]
 fn division_by_zero_is_null() {
     check("1/0, 1 DIV 0, 1 % 0, 1.5/0, 1e0/0, 5.5 % 0, MOD(5, 0)", "NULL|NULL|NULL|NULL|NULL|NULL|NULL");
 }

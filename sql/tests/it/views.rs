@@ -61,6 +61,11 @@ const QUERIES: &[&str] = &[
     "SELECT t.g, COUNT(u.id) AS c FROM t LEFT JOIN u ON u.t_id = t.id GROUP BY t.g",
     "SELECT t.id FROM t LEFT JOIN (SELECT t_id, MAX(x) AS m FROM u GROUP BY t_id) k ON k.t_id = t.id WHERE k.m <=> NULL",
     "SELECT id FROM t WHERE 1 = 0",
+    "SELECT g, SUM(n / 3) AS s, AVG(d / n) AS a, SUM(d / 7 * id) AS m, COUNT(*) AS c FROM t GROUP BY g",
+    "SELECT SUM(n / 3) AS s, AVG(id / 3) AS a FROM t HAVING SUM(n / 3) > 0.0001",
+    "SELECT n / 3 * 3 AS q, COUNT(*) AS c FROM t WHERE n / 3 <> 3.3333 GROUP BY n / 3 * 3",
+    "SELECT t.id, u.id AS u_id FROM t JOIN u ON t.n / 3 = u.x / 1.5",
+    "SELECT IFNULL(n / 7, 0) * 7 AS i, ROUND(n / 7, 6) AS r, CASE WHEN n / 70000 THEN d / 3 END AS k FROM t",
     "SELECT g, COUNT(DISTINCT n) AS d, SUM(f) AS s, MIN(f) AS l, MAX(f) AS m FROM t GROUP BY g",
     "SELECT id FROM t WHERE g LIKE 'a%' AND day BETWEEN '2020-01-01' AND '2020-12-31'",
 ];
