@@ -253,7 +253,8 @@ async fn a_commit_after_drop_table_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_divides_by_zero_is_refused() {
     let mut h = Harness::new(1).await;
-    h.run("CREATE TABLE t (id INT PRIMARY KEY, v INT, f DOUBLE); INSERT INTO t VALUES (1, 0, 0), (2, 5, 1)").await;
+    h.run("CREATE TABLE t (id INT PRIMARY KEY, v INT, f DOUBLE); INSERT INTO t VALUES (1, 0, 0), (2, 5, 1)")
+        .await;
     for text in [
         "INSERT INTO t VALUES (3, 1/0, 0)",
         "INSERT INTO t VALUES (3, 1 % 0, 0), (4, 1, 1)",
@@ -287,7 +288,10 @@ async fn a_change_that_divides_by_zero_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stored_quotient_has_its_columns_digits() {
     let mut h = Harness::new(1).await;
-    h.run("CREATE TABLE t (id INT PRIMARY KEY, d DECIMAL(20,8), f DOUBLE); INSERT INTO t VALUES (1, 1/3, 1/3)").await;
+    h.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, d DECIMAL(20,8), f DOUBLE); INSERT INTO t VALUES (1, 1/3, 1/3)",
+    )
+    .await;
     h.run("INSERT INTO t VALUES (2, 7, 1); UPDATE t SET d = d/9 WHERE id = 2").await;
     let expected = table("1 0.33333333 0.333333333, 2 0.77777778 1.0");
     assert_eq!(h.rows("SELECT id, d, f FROM t ORDER BY id").await, expected);
