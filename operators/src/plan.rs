@@ -7,11 +7,13 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use arrow::array::{Array, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use types::{Error, Result, TableId};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::Expression;
+use crate::encoding::RowCodec;
 use crate::run::StateKind;
 
 /// The position of a node in its plan.
@@ -150,7 +152,7 @@ pub enum Operator {
     /// Fixed rows, there from the beginning (SELECT without FROM, or FROM an empty relation).
     Values {
         /// The rows.
-        rows: arrow::array::RecordBatch,
+        rows: RecordBatch,
     },
     /// Keeps rows whose predicate is true.
     Filter {
@@ -272,7 +274,7 @@ impl Operator {
         let name = self.name();
         match self {
             Operator::Source { table, columns } => format!("{name} {table} {columns:?}"),
-            Operator::Values { rows } => format!("{name} {:?}", rows.columns()),
+            Operator::Values { rows } => format!("{name} {}", describe_rows(rows)),
             Operator::Filter { predicate } => format!("{name} {}", predicate.describe()),
             Operator::Project { expressions } => {
                 let texts: Vec<String> = expressions.iter().map(|expression| expression.describe()).collect();
@@ -282,10 +284,35 @@ impl Operator {
                 let residual = residual.as_ref().map_or(String::new(), |residual| residual.describe());
                 format!("{name} {left_keys:?} = {right_keys:?} null_equal={null_equal} on [{residual}]")
             }
-            Operator::Aggregate { group, calls } => format!("{name} by {group:?} {calls:?}"),
+            Operator::Aggregate { group, calls } => {
+                let texts: Vec<String> = calls.iter().map(AggregateCall::describe).collect();
+                format!("{name} by {group:?} [{}]", texts.join(", "))
+            }
             Operator::Union | Operator::Distinct | Operator::AtMostOneRow => name.to_owned(),
         }
     }
+}
+
+/// All of some rows in short: their number and a hash of them, however many there are.
+fn describe_rows(rows: &RecordBatch) -> String {
+    let types = rows.schema().fields().iter().map(|field| field.data_type().clone()).collect();
+    let encoded = RowCodec::new(types).and_then(|codec| codec.encode(rows.columns(), rows.num_rows()));
+    let mut bytes = Vec::new();
+    match encoded {
+        Ok(encoded) => {
+            for row in encoded.iter() {
+                bytes.extend_from_slice(&(row.len() as u64).to_be_bytes());
+                bytes.extend_from_slice(row);
+            }
+        }
+        // What has no encoding is said in full.
+        Err(_) => {
+            for column in rows.columns() {
+                bytes.extend_from_slice(format!("{:?}", column.to_data()).as_bytes());
+            }
+        }
+    }
+    format!("{} rows {:032x}", rows.num_rows(), xxh3_128(&bytes))
 }
 
 /// Which rows a join puts out.
@@ -315,6 +342,16 @@ pub struct AggregateCall {
     pub distinct: bool,
     /// A boolean column: only rows where it is true count.
     pub filter: Option<usize>,
+}
+
+impl AggregateCall {
+    /// What it is, in full.
+    fn describe(&self) -> String {
+        let distinct = if self.distinct { "distinct " } else { "" };
+        let arguments: Vec<String> = self.arguments.iter().map(|column| format!("#{column}")).collect();
+        let filter = self.filter.map_or(String::new(), |column| format!(" where #{column}"));
+        format!("{}({distinct}{}){filter}", self.function.name(), arguments.join(", "))
+    }
 }
 
 /// The aggregate functions.

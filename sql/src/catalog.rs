@@ -10,7 +10,7 @@ mod load;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use change::{CatalogChange, DropKind, DropOptions, NewView, Refresh};
+pub use change::{CatalogChange, DropKind, DropOptions, NewView, Refresh, SYSTEM_DATABASES};
 pub use load::CatalogCache;
 
 use serde::{Deserialize, Serialize};

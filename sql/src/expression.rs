@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use operators::Expression;
 use types::Result;
 
-use crate::from_datafusion;
+use crate::{from_datafusion, functions};
 
 /// A physical expression of the batch engine, for operators.
 #[derive(Debug)]
@@ -35,7 +37,22 @@ impl Expression for PhysicalExpression {
         self.data_type.clone()
     }
 
+    /// The engine's own text leaves out what type a constant has, where it ends, and the zone of a function.
     fn describe(&self) -> String {
-        self.inner.to_string()
+        let mut details = Vec::new();
+        let walked = self.inner.apply(|expr| {
+            if let Some(literal) = expr.downcast_ref::<Literal>() {
+                details.push(format!("{:?}", literal.value()));
+            } else if let Some(call) = expr.downcast_ref::<ScalarFunctionExpr>() {
+                details.extend(functions::zone_name(call.fun()).map(str::to_owned));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        });
+        // The walk itself cannot fail.
+        details.extend(walked.err().map(|error| error.to_string()));
+        match details.is_empty() {
+            true => self.inner.to_string(),
+            false => format!("{} {{{}}}", self.inner, details.join(", ")),
+        }
     }
 }

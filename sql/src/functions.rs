@@ -193,6 +193,10 @@ impl Library {
             let entry = entries().find(|entry| entry.name == "$utc_now").filter(|_| rest.len() == 1)?;
             return Some(self.make(name.to_owned(), entry, None));
         }
+        if let Some(rest) = name.strip_prefix(time::TIME_TEXT) {
+            let entry = entries().find(|entry| entry.name == time::TIME_TEXT).filter(|_| rest.len() == 2)?;
+            return Some(self.make(name.to_owned(), entry, None));
+        }
         let target = cast_target(name.strip_prefix("$cast_")?)?;
         let entry = entries().find(|entry| entry.name == "$cast")?;
         Some(self.make(name.to_owned(), entry, Some(target)))
@@ -201,6 +205,18 @@ impl Library {
     /// The conversion to a type, as it happens where types meet.
     pub(crate) fn conversion(&self, target: &DataType) -> Arc<ScalarUDF> {
         self.make(format!("to_{target}"), &CONVERT, Some(target.clone()))
+    }
+
+    /// Times as texts with so many digits behind the second.
+    pub(crate) fn time_text(&self, fsp: u8) -> Option<Arc<ScalarUDF>> {
+        self.find(&format!("{}_{fsp}", time::TIME_TEXT))
+    }
+
+    /// UNIX_TIMESTAMP of times with so many digits behind the second.
+    pub(crate) fn unix_timestamp(&self, fsp: u8) -> Option<Arc<ScalarUDF>> {
+        let entry = entries().find(|entry| entry.name == "unix_timestamp")?;
+        let target = if fsp == 0 { DataType::Int64 } else { class::decimal(11 + fsp, fsp) };
+        Some(self.make(format!("{}{}{target}", entry.name, carried::NAME_END), entry, Some(target)))
     }
 
     /// The sort key of texts: trailing spaces removed.
@@ -240,6 +256,18 @@ impl Library {
 /// Whether a function's result is NULL only if an argument is.
 pub(crate) fn is_strict(function: &ScalarUDF) -> bool {
     function.inner().as_ref().downcast_ref::<Function>().is_some_and(|function| function.entry.strict)
+}
+
+/// Whether a function reads its arguments as texts.
+pub(crate) fn takes_texts(function: &ScalarUDF) -> bool {
+    let Some(function) = function.inner().as_ref().downcast_ref::<Function>() else { return false };
+    function.name.starts_with("$cast_char")
+        || text::ENTRIES.iter().any(|entry| entry.name == function.entry.name)
+}
+
+/// The zone in which a function reads local times.
+pub(crate) fn zone_name(function: &ScalarUDF) -> Option<&str> {
+    function.inner().as_ref().downcast_ref::<Function>().map(|function| function.zone_name.as_str())
 }
 
 /// Whether there is a scalar function of that name.
@@ -342,6 +370,10 @@ impl ScalarUDFImpl for Function {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> PlanResult<ColumnarValue> {
         let all_scalar = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let n_rows = if all_scalar { 1 } else { args.number_rows };
+        if n_rows == 0 {
+            // Without rows an argument that is the same in all of them says nothing.
+            return Ok(ColumnarValue::Array(arrow::array::new_empty_array(args.return_field.data_type())));
+        }
         let arrays = args
             .args
             .iter()

@@ -24,19 +24,24 @@ use crate::aggregates;
 use crate::class::Class;
 use crate::error::to_datafusion;
 use crate::functions::{Library, call_udf, common_type};
+use crate::plan::Declared;
 
 pub(crate) use expr::{Lowering, convert, truth};
 use subquery::{Place, Subqueries, has_subquery};
 
 /// Lowers a whole plan, subqueries included.
-pub(crate) fn lower_plan(plan: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
+pub(crate) fn lower_plan(
+    plan: LogicalPlan,
+    library: &Library,
+    declared: &Declared,
+) -> PlanResult<LogicalPlan> {
     let lowered =
-        plan.transform_up_with_subqueries(|node| lower_node(node, library).map(Transformed::yes))?;
+        plan.transform_up_with_subqueries(|node| lower_node(node, library, declared).map(Transformed::yes))?;
     Ok(lowered.data)
 }
 
-fn lower_node(node: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
-    let node = lower_subqueries(lower_expressions(node, library)?, library)?;
+fn lower_node(node: LogicalPlan, library: &Library, declared: &Declared) -> PlanResult<LogicalPlan> {
+    let node = lower_subqueries(lower_expressions(node, library, declared)?, library)?;
     match node {
         LogicalPlan::Union(union) => lower_union(union, library),
         LogicalPlan::Join(join) => lower_join(join, library),
@@ -48,7 +53,7 @@ fn lower_node(node: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
     }
 }
 
-fn lower_expressions(node: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
+fn lower_expressions(node: LogicalPlan, library: &Library, declared: &Declared) -> PlanResult<LogicalPlan> {
     if node.expressions().is_empty() {
         return match node.inputs().is_empty() {
             true => Ok(node),
@@ -62,7 +67,8 @@ fn lower_expressions(node: LogicalPlan, library: &Library) -> PlanResult<Logical
         schema.merge(&source);
     }
     let preserver = NamePreserver::new(&node);
-    let lowering = Lowering { library, schema: &schema };
+    let inputs: Vec<LogicalPlan> = node.inputs().into_iter().cloned().collect();
+    let lowering = Lowering::over(library, &schema, &inputs, declared);
     let lowered = node.map_expressions(|expr| {
         let name = preserver.save(&expr);
         let lowered = expr.transform_up(|expr| lowering.lower(expr))?;

@@ -27,7 +27,7 @@ use crate::meaning::{Aliases, Rewrite};
 use crate::{Settings, aggregates, from_datafusion};
 
 pub(crate) use context::{Context, parser_options};
-pub(crate) use output::{Declared, OutputNames, column_types};
+pub(crate) use output::{Declared, Known, OutputNames, column_types, fraction_digits, known};
 
 /// Finds what a name in a query stands for. Implemented by whoever runs the query.
 pub trait Resolver: Send + Sync {
@@ -154,10 +154,12 @@ pub(crate) fn logical_plan(
     let planner = SqlToRel::new_with_options(&context, parser_options());
     let statement = ast::Statement::Query(Box::new(query));
     let plan = planner.sql_statement_to_plan(statement).map_err(from_datafusion)?;
-    let plan =
-        lower_plan(plan, library).and_then(|plan| no_conditions(plan, library)).map_err(from_datafusion)?;
     drop(planner);
-    Ok((plan, context.into_declared()))
+    let declared = context.into_declared();
+    let plan = lower_plan(plan, library, &declared)
+        .and_then(|plan| no_conditions(plan, library))
+        .map_err(from_datafusion)?;
+    Ok((plan, declared))
 }
 
 /// Applies the engine's analysis (what is left to coerce, checks).
@@ -244,7 +246,7 @@ impl TableColumns {
         let context = Context::new(None, library);
         let planner = SqlToRel::new_with_options(&context, parser_options());
         let expr = planner.sql_to_expr(expression, &self.schema, &mut PlannerContext::new())?;
-        let lowering = Lowering { library, schema: &self.schema };
+        let lowering = Lowering::new(library, &self.schema);
         let expr = expr.transform_up(|expr| lowering.lower(expr))?.data;
         let data_type = datafusion::logical_expr::ExprSchemable::get_type(&expr, &self.schema)?;
         let expr = match as_condition {

@@ -197,6 +197,8 @@ pub struct CreateTable {
     pub primary_key: Vec<String>,
     /// COMMENT.
     pub comment: String,
+    /// What was written and is left out, as it changes no answer: indexes, options of storage.
+    pub notes: Vec<String>,
 }
 
 /// A column of CREATE TABLE.

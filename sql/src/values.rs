@@ -249,12 +249,20 @@ fn decimal_at_start(text: &str) -> Result<Decimal> {
     spelled.parse().map_err(|_| Error::mysql(1690, format!("DECIMAL value is out of range in '{prefix}'")))
 }
 
-/// Any values as integers of a type, halves rounded away from zero; 1690 where one does not fit.
+/// Any values as integers of a type, halves of exact numbers rounded away from zero; 1690 where one does not fit.
 pub(crate) fn integers(array: &ArrayRef, target: &DataType, zone: &Zone) -> Result<ArrayRef> {
     if class_of(array)? == Class::Text {
         return text_integers(array, target);
     }
-    let numbers = exact_numbers(array, zone)?;
+    let numbers = match class_of(array)? {
+        // Halves of floating numbers go to the even neighbour.
+        Class::Double => {
+            let whole: ArrayRef =
+                Arc::new(doubles(array, zone)?.unary::<_, Float64Type>(f64::round_ties_even));
+            exact_numbers(&whole, zone)?
+        }
+        _ => exact_numbers(array, zone)?,
+    };
     let wide: Vec<Option<i128>> = numbers
         .into_iter()
         .map(|number| number.map(|number| number.rescale(0).and_then(|number| number.unscaled.to_i128())))

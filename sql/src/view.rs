@@ -71,8 +71,9 @@ fn plan_view_here(
     let (logical, declared) = logical_plan(query, &resolver, &library)?;
     refuse::volatile(&logical)?;
     let output = OutputNames::new(&logical, &names, &declared, columns)?;
+    // Before the optimizer makes constants of calls, whose types say more.
+    let types = column_types(&logical, &declared);
     let optimised = optimise(logical)?;
-    let types = column_types(&optimised, &declared);
     let compiled = compile::compile(&optimised, catalog)?;
     let columns = column_infos(&output, &optimised, types, &compiled)?;
     let key = choose_key(&compiled, &columns);
@@ -131,7 +132,8 @@ fn column_infos(
     let fields = optimised.schema().fields();
     let mut columns = Vec::with_capacity(fields.len());
     for (index, (field, declared)) in fields.iter().zip(types).enumerate() {
-        let column_type = declared.or_else(|| class::column_type(field.data_type()));
+        let fits = declared.filter(|column_type| column_type.arrow_type() == *field.data_type());
+        let column_type = fits.or_else(|| class::column_type(field.data_type()));
         let column_type = column_type.ok_or_else(|| {
             Error::mysql(1235, format!("values of type {} have no SQL type", field.data_type()))
         })?;

@@ -32,7 +32,7 @@ const LEVELS: &[(&str, u8)] = &[
 const LINES_MAX: usize = 600;
 
 /// Files that are longer, and how long they may be: they shrink, or they are split.
-const LONGER: &[(&str, usize)] = &[("sql/src/functions/time.rs", 610)];
+const LONGER: &[(&str, usize)] = &[];
 
 /// The largest file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;

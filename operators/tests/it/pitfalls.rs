@@ -9,7 +9,9 @@ use crate::plans::{
     LEFT, PlanBuilder, RIGHT, aggregate_plan, call, distinct, filtered, join_plan, left_v_at_most_right_v,
     schemas,
 };
-use arrow::datatypes::DataType;
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+use std::sync::Arc;
 
 fn full(k: Option<i64>, v: Option<i64>, f: Option<f64>, b: Option<bool>) -> Row {
     vec![
@@ -497,6 +499,28 @@ fn plans_have_fingerprints_of_their_meaning() {
     assert_eq!(join_plan(JoinKind::Left, &[0], false, Some(left_v_at_most_right_v())).states_count(), 4);
     let text = plan(Some(left_v_at_most_right_v())).describe();
     assert!(text.contains("inner join [0] = [0] null_equal=false on [l.v <= r.v]"), "{text}");
+}
+
+/// Arrow's own text of a long array leaves out what stands in its middle.
+#[test]
+fn fingerprints_depend_on_every_row_and_call() {
+    let values_plan = |changed: usize| {
+        let numbers: Vec<i64> = (0..100).map(|row| if row == changed { -1 } else { row as i64 }).collect();
+        let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, true)]));
+        let column: ArrayRef = Arc::new(Int64Array::from(numbers));
+        let rows = RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap();
+        let mut plan = PlanBuilder::default();
+        plan.add(Operator::Values { rows }, &[], schema);
+        plan.build().fingerprint()
+    };
+    assert_eq!(values_plan(50), values_plan(50));
+    assert_ne!(values_plan(50), values_plan(51));
+    let aggregate = |function, distinct, filter| {
+        let call = AggregateCall { function, arguments: vec![0], distinct, filter };
+        Operator::Aggregate { group: vec![1], calls: vec![call] }.describe()
+    };
+    assert_eq!(aggregate(Sum, true, Some(2)), "aggregate by [1] [sum(distinct #0) where #2]");
+    assert_eq!(aggregate(Min, false, None), "aggregate by [1] [min(#0)]");
 }
 
 #[test]

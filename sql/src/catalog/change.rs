@@ -21,8 +21,11 @@ pub use drops::{DropKind, DropOptions};
 pub use refresh::Refresh;
 pub use views::NewView;
 
-/// Databases that the server makes up.
-const VIRTUAL_DATABASES: [&str; 5] = ["tidemill", "information_schema", "mysql", "performance_schema", "sys"];
+/// Databases that the server makes up: they are there, and nobody changes them.
+pub const SYSTEM_DATABASES: [&str; 2] = ["information_schema", "tidemill"];
+
+/// Databases that MySQL makes up and this server does not: not there, and nobody creates them.
+const RESERVED_DATABASES: [&str; 3] = ["mysql", "performance_schema", "sys"];
 
 /// The least id that is handed out; job 1 is the shared continuous job.
 const FIRST_ID: u64 = 100;
@@ -44,7 +47,8 @@ pub struct CatalogChange {
     pub detached: Option<(JobId, JobId)>,
     /// What the fill of the created view is a snapshot of, if it is not to be the newest.
     pub fill_at: Option<Timestamp>,
-    /// Things to warn of: unknown names under IF EXISTS, known ones under IF NOT EXISTS.
+    /// Things to warn of: unknown names under IF EXISTS, known ones under IF NOT EXISTS, parts of a statement
+    /// that were left out.
     pub notes: Vec<String>,
 }
 
@@ -74,11 +78,14 @@ impl Catalog {
     /// CREATE DATABASE.
     ///
     /// # Errors
-    /// MySQL 1007 if it exists.
+    /// MySQL 1007 if it exists, 1044 if its name is MySQL's own.
     pub fn create_database(&self, name: &str, if_not_exists: bool) -> Result<CatalogChange> {
         let mut change = CatalogChange::default();
         check_name(name)?;
-        if self.has_database(name) || is_virtual(name) {
+        if RESERVED_DATABASES.iter().any(|reserved| reserved.eq_ignore_ascii_case(name)) {
+            return Err(Error::mysql(1044, format!("access denied to database '{name}'")));
+        }
+        if self.has_database(name) || is_system(name) {
             let text = format!("can't create database '{name}'; database exists");
             return if if_not_exists { Ok(noted(text)) } else { Err(Error::mysql(1007, text)) };
         }
@@ -133,7 +140,7 @@ impl Catalog {
     }
 
     fn check_database(&self, database: &str) -> Result<()> {
-        if is_virtual(database) {
+        if is_system(database) {
             return Err(Error::mysql(1044, format!("access denied to database '{database}'")));
         }
         if !self.has_database(database) {
@@ -157,8 +164,8 @@ fn noted(text: String) -> CatalogChange {
     CatalogChange { notes: vec![text], ..CatalogChange::default() }
 }
 
-fn is_virtual(database: &str) -> bool {
-    VIRTUAL_DATABASES.iter().any(|name| name.eq_ignore_ascii_case(database))
+fn is_system(database: &str) -> bool {
+    SYSTEM_DATABASES.iter().any(|name| name.eq_ignore_ascii_case(database))
 }
 
 fn check_name(name: &str) -> Result<()> {

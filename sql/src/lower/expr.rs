@@ -1,10 +1,11 @@
 //! One call of a `$` function as a plain expression.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, DFSchema, Result as PlanResult, ScalarValue};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, Result as PlanResult, ScalarValue};
 use datafusion::logical_expr::expr::{Case, InList, InSubquery, ScalarFunction};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Like, LogicalPlan, Operator, Projection, ScalarUDF, Subquery, cast, lit,
@@ -16,20 +17,86 @@ use crate::class::{self, Class, Comparison, comparison};
 use crate::error::to_datafusion;
 use crate::functions::{self, Digits, Library, Types, call_udf, case_type, common_type};
 use crate::parse::unsupported;
+use crate::plan::{Declared, Known, fraction_digits, known};
 use crate::values;
 
 /// Lowers expressions over one schema.
 pub(crate) struct Lowering<'a> {
-    pub(crate) library: &'a Library,
-    pub(crate) schema: &'a DFSchema,
+    library: &'a Library,
+    schema: &'a DFSchema,
+    /// Where the columns come from, and the declared columns of tables.
+    inputs: Option<(&'a [LogicalPlan], &'a Declared)>,
+    /// What is known of the inputs' columns; found out when it is first asked.
+    known: OnceCell<Vec<(DFSchemaRef, Vec<Known>)>>,
 }
 
-impl Lowering<'_> {
+impl<'a> Lowering<'a> {
+    /// Over columns of which nothing but the schema is known.
+    pub(crate) fn new(library: &'a Library, schema: &'a DFSchema) -> Lowering<'a> {
+        Lowering { library, schema, inputs: None, known: OnceCell::new() }
+    }
+
+    /// Over the columns of a node's inputs.
+    pub(crate) fn over(
+        library: &'a Library,
+        schema: &'a DFSchema,
+        inputs: &'a [LogicalPlan],
+        declared: &'a Declared,
+    ) -> Lowering<'a> {
+        Lowering { library, schema, inputs: Some((inputs, declared)), known: OnceCell::new() }
+    }
+
+    /// The digits behind the second that values of an expression have, if it is known.
+    fn fraction_digits(&self, expr: &Expr) -> Option<u8> {
+        let inputs = self.known.get_or_init(|| {
+            let Some((inputs, declared)) = self.inputs else { return Vec::new() };
+            inputs.iter().map(|input| (Arc::clone(input.schema()), known(input, declared))).collect()
+        });
+        let nothing = (DFSchemaRef::new(DFSchema::empty()), Vec::new());
+        let columns = expr.column_refs();
+        let has_all = |schema: &DFSchema| columns.iter().all(|column| schema.has_column(column));
+        let (schema, columns) = inputs.iter().find(|(schema, _)| has_all(schema)).unwrap_or(&nothing);
+        fraction_digits(expr, schema, columns)
+    }
+
+    /// A time as a text shows the digits that its type has.
+    fn time_as_text(&self, expr: Expr) -> PlanResult<Expr> {
+        if !matches!(Class::of(&self.type_of(&expr)?), Some(Class::Datetime | Class::Timestamp)) {
+            return Ok(expr);
+        }
+        match self.fraction_digits(&expr).and_then(|fsp| self.library.time_text(fsp)) {
+            Some(function) => Ok(call_udf(function, vec![expr])),
+            None => Ok(expr),
+        }
+    }
+
+    fn texts(&self, function: ScalarFunction) -> PlanResult<Transformed<Expr>> {
+        let ScalarFunction { func, args } = function;
+        let args = args.into_iter().map(|argument| self.time_as_text(argument)).collect::<PlanResult<_>>()?;
+        Ok(Transformed::yes(call_udf(func, args)))
+    }
+
+    fn unix_timestamp(&self, function: ScalarFunction) -> PlanResult<Transformed<Expr>> {
+        let [time] = arguments(function.clone())?;
+        let digits = match Class::of(&self.type_of(&time)?) {
+            Some(Class::Datetime | Class::Timestamp | Class::Text) => self.fraction_digits(&time),
+            _ => None,
+        };
+        match digits.and_then(|fsp| self.library.unix_timestamp(fsp)) {
+            Some(function) => Ok(Transformed::yes(call_udf(function, vec![time]))),
+            None => Ok(Transformed::no(Expr::ScalarFunction(function))),
+        }
+    }
+
     /// Lowers one expression whose parts are lowered.
     pub(crate) fn lower(&self, expr: Expr) -> PlanResult<Transformed<Expr>> {
         match expr {
             Expr::ScalarFunction(function) if functions::digits_of(&function.func) != Digits::Shown => {
                 self.digits(function)
+            }
+            Expr::ScalarFunction(function) if functions::takes_texts(&function.func) => self.texts(function),
+            Expr::ScalarFunction(function) if function.name() == "unix_timestamp" => {
+                self.unix_timestamp(function)
             }
             Expr::ScalarFunction(function) if function.name().starts_with('$') => self.marker(function),
             Expr::InSubquery(subquery) => self.in_subquery(subquery).map(Transformed::yes),
@@ -114,7 +181,9 @@ impl Lowering<'_> {
             Some(scale) if is_decimal => functions::with_carried_scale(shown, scale),
             _ => shown.clone(),
         };
+        let is_text = target == DataType::Utf8;
         let convert_one = |value: Expr| {
+            let value = if is_text { self.time_as_text(value)? } else { value };
             let data_type = self.type_of(&value)?;
             Ok(convert(value, &data_type, &target, self.library))
         };
@@ -157,6 +226,7 @@ impl Lowering<'_> {
             "$like" => self.like(function.args)?,
             "$regexp" => {
                 let [value, pattern] = arguments(function)?;
+                let value = self.time_as_text(value)?;
                 let value_type = self.type_of(&value)?;
                 let pattern_type = self.type_of(&pattern)?;
                 let value = convert(value, &value_type, &DataType::Utf8, self.library);
@@ -212,7 +282,7 @@ impl Lowering<'_> {
         };
         arguments.truncate(2);
         let pattern = arguments.pop().unwrap_or_else(|| lit(""));
-        let value = arguments.pop().unwrap_or_else(|| lit(""));
+        let value = self.time_as_text(arguments.pop().unwrap_or_else(|| lit("")))?;
         let value_type = self.type_of(&value)?;
         let pattern_type = self.type_of(&pattern)?;
         let value = convert(value, &value_type, &DataType::Utf8, self.library);

@@ -20,6 +20,7 @@ pub(super) fn create_table(parsed: Parsed) -> Result<Statement> {
         columns: Vec::with_capacity(parsed.columns.len()),
         primary_key: Vec::new(),
         comment: String::new(),
+        notes: Vec::new(),
     };
     for column in &parsed.columns {
         add_column(&mut create, column)?;
@@ -114,7 +115,11 @@ fn add_constraint(create: &mut CreateTable, constraint: &TableConstraint) -> Res
             set_primary_key(create, columns)
         }
         // A plain index only makes reads faster; leaving it out changes no answer.
-        TableConstraint::Index(_) => Ok(()),
+        TableConstraint::Index(index) => {
+            let name = index.name.as_ref().map_or_else(String::new, |name| format!(" '{}'", name.value));
+            create.notes.push(format!("secondary index{name} is left out: there are none yet"));
+            Ok(())
+        }
         TableConstraint::Unique(_) => Err(unsupported("UNIQUE KEY")),
         TableConstraint::ForeignKey(_) => Err(unsupported("FOREIGN KEY")),
         TableConstraint::Check(_) => Err(unsupported("CHECK")),
@@ -150,17 +155,51 @@ fn table_options(create: &mut CreateTable, options: &CreateTableOptions) -> Resu
         match option {
             SqlOption::Comment(comment) => create.comment = comment_text(comment),
             SqlOption::KeyValue { key, value } => {
-                let name = key.value.to_lowercase();
                 let value = value.to_string();
-                let value = value.trim_matches(['\'', '"', '`']);
-                if name.contains("char") || name.contains("collat") {
-                    check_charset(value).map_err(|_| unsupported(&format!("{name} {value}")))?;
-                }
+                table_option(create, &key.value, value.trim_matches(['\'', '"', '`']))?;
             }
-            _ => {}
+            SqlOption::NamedParenthesizedList(list) => {
+                let value = list.name.as_ref().map_or("", |name| name.value.as_str());
+                table_option(create, &list.key.value, value)?;
+            }
+            other => return Err(unsupported(&format!("table option {other}"))),
         }
     }
     Ok(())
+}
+
+/// Options of how and where rows are stored, which are not for this store.
+const STORAGE_OPTIONS: [&str; 14] = [
+    "auto_increment",
+    "avg_row_length",
+    "checksum",
+    "compression",
+    "delay_key_write",
+    "key_block_size",
+    "max_rows",
+    "min_rows",
+    "pack_keys",
+    "row_format",
+    "stats_auto_recalc",
+    "stats_persistent",
+    "stats_sample_pages",
+    "engine_attribute",
+];
+
+fn table_option(create: &mut CreateTable, name: &str, value: &str) -> Result<()> {
+    let name = name.to_lowercase();
+    if name.contains("char") || name.contains("collat") {
+        return check_charset(value).map_err(|_| unsupported(&format!("{name} {value}")));
+    }
+    // Every dump names the engine.
+    if name == "engine" && value.eq_ignore_ascii_case("innodb") {
+        return Ok(());
+    }
+    if name == "engine" || STORAGE_OPTIONS.contains(&name.as_str()) {
+        create.notes.push(format!("table option {} = {value} is left out", name.to_uppercase()));
+        return Ok(());
+    }
+    Err(unsupported(&format!("table option {}", name.to_uppercase())))
 }
 
 fn comment_text(comment: &CommentDef) -> String {

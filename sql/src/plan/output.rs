@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use datafusion::common::{Column, DFSchema};
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use arrow::datatypes::DataType;
+use datafusion::common::{Column, DFSchema, ScalarValue};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use operators::AggregateFunction;
 use tidb::{ColumnInfo, ColumnType};
 use types::{Error, Result};
@@ -118,7 +119,7 @@ fn shown_names(schema: &DFSchema, names: &[ItemName], declared: &[Option<String>
 
 /// What one column is known by.
 #[derive(Clone)]
-struct Known {
+pub(crate) struct Known {
     name: Option<String>,
     column_type: Option<ColumnType>,
 }
@@ -137,7 +138,8 @@ fn column_names(plan: &LogicalPlan, declared: &Declared) -> Vec<Option<String>> 
     known(plan, declared).into_iter().map(|known| known.name).collect()
 }
 
-fn known(plan: &LogicalPlan, declared: &Declared) -> Vec<Known> {
+/// What is known of a plan's columns.
+pub(crate) fn known(plan: &LogicalPlan, declared: &Declared) -> Vec<Known> {
     let n_fields = plan.schema().fields().len();
     let found = match plan {
         LogicalPlan::TableScan(scan) => of_table(scan.table_name.schema(), scan.table_name.table(), declared)
@@ -214,6 +216,17 @@ fn of_expr(expr: &Expr, schema: &DFSchema, input: &[Known]) -> Known {
                 _ => UNKNOWN,
             }
         }
+        // A date beside times is one at midnight.
+        Expr::Cast(cast) if *cast.field.data_type() == class::DATETIME => Known {
+            name: None,
+            column_type: fraction_digits(&cast.expr, schema, input).map(ColumnType::Datetime),
+        },
+        Expr::ScalarFunction(function) if function.name().starts_with("to_Timestamp") => {
+            let fsp = function.args.first().and_then(|first| fraction_digits(first, schema, input));
+            let is_local = !function.name().contains("UTC");
+            let to_type = if is_local { ColumnType::Datetime } else { ColumnType::Timestamp };
+            Known { name: None, column_type: fsp.map(to_type) }
+        }
         Expr::ScalarFunction(function) => of_function(function.name(), &function.args, schema, input),
         Expr::Case(case) => {
             let values = case.when_then_expr.iter().map(|(_, value)| value).chain(&case.else_expr);
@@ -221,7 +234,7 @@ fn of_expr(expr: &Expr, schema: &DFSchema, input: &[Known]) -> Known {
             let values = values.filter(|value| !is_null(value));
             merge(values.map(|value| of_expr(value, schema, input)))
         }
-        Expr::Literal(datafusion::common::ScalarValue::Utf8(Some(text)), _) => {
+        Expr::Literal(ScalarValue::Utf8(Some(text)), _) => {
             let length = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
             Known { name: None, column_type: Some(ColumnType::Varchar(length.max(1))) }
         }
@@ -229,7 +242,50 @@ fn of_expr(expr: &Expr, schema: &DFSchema, input: &[Known]) -> Known {
     }
 }
 
-/// Texts that a function cannot make longer; times without fractions.
+/// The digits behind the second that values of an expression have, if it is known.
+pub(crate) fn fraction_digits(expr: &Expr, schema: &DFSchema, input: &[Known]) -> Option<u8> {
+    if let Expr::Literal(ScalarValue::Utf8(Some(text)), _) = expr {
+        let (_, fraction) = text.rsplit_once('.').unwrap_or((text, ""));
+        let n_digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+        return u8::try_from(n_digits).ok().map(|n_digits| n_digits.min(6));
+    }
+    match of_expr(expr, schema, input).column_type {
+        Some(ColumnType::Datetime(fsp) | ColumnType::Timestamp(fsp)) => Some(fsp),
+        Some(ColumnType::Date) => Some(0),
+        _ if expr.get_type(schema).is_ok_and(|data_type| data_type == DataType::Date32) => Some(0),
+        _ => None,
+    }
+}
+
+/// A time that is moved has the digits of the time and of the amount.
+fn moved(arguments: &[Expr], at: [usize; 3], schema: &DFSchema, input: &[Known]) -> Option<ColumnType> {
+    let [date, amount, unit] = at;
+    let fsp = fraction_digits(arguments.get(date)?, schema, input)?;
+    let Expr::Literal(ScalarValue::Utf8(Some(unit)), _) = arguments.get(unit)? else { return None };
+    let amount = arguments.get(amount)?;
+    let added = if unit.contains("microsecond") {
+        6
+    } else if unit == "second" {
+        match amount {
+            Expr::Literal(ScalarValue::Utf8(_), _) => fraction_digits(amount, schema, input)?,
+            other => number_digits(other, schema)?,
+        }
+    } else {
+        0
+    };
+    Some(ColumnType::Datetime(fsp.max(added)))
+}
+
+/// The digits behind the point of a number that becomes a time.
+fn number_digits(expr: &Expr, schema: &DFSchema) -> Option<u8> {
+    Some(match class::Class::of(&expr.get_type(schema).ok()?)? {
+        class::Class::Int | class::Class::UInt | class::Class::Bool => 0,
+        class::Class::Decimal(_, scale) => scale.min(6),
+        _ => 6,
+    })
+}
+
+/// Texts that a function cannot make longer; times with the digits that they can have.
 fn of_function(name: &str, arguments: &[Expr], schema: &DFSchema, input: &[Known]) -> Known {
     let column_type = match (name, arguments.first()) {
         (
@@ -240,6 +296,15 @@ fn of_function(name: &str, arguments: &[Expr], schema: &DFSchema, input: &[Known
             Some(ColumnType::Char(length) | ColumnType::Varchar(length)) => Some(ColumnType::Varchar(length)),
             _ => None,
         },
+        ("$date_add" | "$date_sub", _) => moved(arguments, [0, 1, 2], schema, input),
+        ("timestampadd", _) => moved(arguments, [2, 1, 0], schema, input),
+        ("from_unixtime", Some(first)) if arguments.len() == 1 => {
+            number_digits(first, schema).map(ColumnType::Datetime)
+        }
+        ("$datetime_literal", Some(first)) => fraction_digits(first, schema, input).map(ColumnType::Datetime),
+        ("greatest" | "least", _) => {
+            merge(arguments.iter().map(|one| of_expr(one, schema, input))).column_type
+        }
         ("dayname" | "monthname", _) => Some(ColumnType::Varchar(16)),
         ("concat", _) => {
             let mut total = Some(0_u32);

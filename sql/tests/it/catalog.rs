@@ -51,6 +51,12 @@ fn kinds_and_names_are_checked() {
     let change = drop_tables(&catalog, "DROP TABLE IF EXISTS nope").unwrap();
     assert!(change.mutations.is_empty() && change.notes.len() == 1);
     assert_eq!(catalog.create_database("TEST", false).unwrap_err().mysql_code(), Some(1007));
+    for name in sql::catalog::SYSTEM_DATABASES {
+        assert_eq!(catalog.create_database(name, false).unwrap_err().mysql_code(), Some(1007));
+        assert_eq!(catalog.drop_database(name, false).unwrap_err().mysql_code(), Some(1044));
+    }
+    assert_eq!(catalog.create_database("mysql", false).unwrap_err().mysql_code(), Some(1044));
+    assert_eq!(catalog.drop_database("mysql", false).unwrap_err().mysql_code(), Some(1008));
     assert_eq!(catalog.drop_database("nope", false).unwrap_err().mysql_code(), Some(1008));
 }
 

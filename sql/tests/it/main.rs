@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests panic rather than return errors")]
 
 mod catalog;
+mod expressions;
 mod meaning;
 mod statements;
 mod subqueries;

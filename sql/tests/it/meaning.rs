@@ -234,7 +234,7 @@ fn dates() {
     );
     check(
         "UNIX_TIMESTAMP('1970-01-02 00:00:00'), FROM_UNIXTIME(86400), TO_DAYS('1995-05-01')",
-        "86400.000000|1970-01-02T00:00:00|728779",
+        "86400|1970-01-02T00:00:00|728779",
     );
     check("NOW(), CURDATE(), UNIX_TIMESTAMP()", "2026-11-30T12:00:00|2026-11-30|1796040000");
     check_error("DATE '2020-13-01'", 1525);
@@ -392,6 +392,57 @@ fn names_are_mysqls() {
     assert_eq!(names, ["Id", "s", "n", "d", "f", "day", "id", "ID + 1", "N", "s", "s"]);
     assert_eq!(planned.columns[1].column_type, tidb::ColumnType::Varchar(10));
     assert!(planned.columns[0].not_null);
+}
+
+#[test]
+fn times_show_the_digits_of_their_type() {
+    let world = World::with(&[
+        "CREATE TABLE e (id INT PRIMARY KEY, d0 DATETIME, d3 DATETIME(3), ts TIMESTAMP(1), day DATE)",
+        "INSERT INTO e VALUES (1, '2020-01-01 00:00:00', '2020-01-01 00:00:00.12', '2020-01-01 00:00:00.5', '2020-01-01')",
+    ]);
+    let types = |items: &str| {
+        let query = format!("SELECT {items} FROM (SELECT * FROM e) AS e");
+        let sql::Statement::Query(parsed) =
+            sql::parse(&query, &world.settings).unwrap().pop().unwrap().statement
+        else {
+            panic!("a query");
+        };
+        let planned = sql::plan_query(&parsed.query, &world, &world.settings).unwrap();
+        planned.columns.into_iter().map(|column| column.column_type).collect::<Vec<_>>()
+    };
+    use tidb::ColumnType::{Date, Datetime, Decimal, Int};
+    assert_eq!(
+        types(
+            "DATE_ADD(d0, INTERVAL 1 DAY), d3 - INTERVAL 1 MONTH, d0 + INTERVAL 1.5 SECOND, day + INTERVAL 1 HOUR, \
+             day + INTERVAL 1 DAY, ts + INTERVAL 1 DAY, TIMESTAMPADD(MINUTE, 1, d0), FROM_UNIXTIME(1), \
+             IFNULL(d0, d3), DATE_ADD(DATE_ADD(d3, INTERVAL 1 DAY), INTERVAL 1 SECOND), GREATEST(d0, d3)"
+        ),
+        [
+            Datetime(0),
+            Datetime(3),
+            Datetime(1),
+            Datetime(0),
+            Date,
+            Datetime(1),
+            Datetime(0),
+            Datetime(0),
+            Datetime(3),
+            Datetime(3),
+            Datetime(3)
+        ]
+    );
+    let whole = Int { bits: 64, unsigned: false };
+    assert_eq!(
+        types("UNIX_TIMESTAMP(d0), UNIX_TIMESTAMP(d3), UNIX_TIMESTAMP(day)"),
+        [whole.clone(), Decimal { precision: 14, scale: 3 }, whole]
+    );
+    check_query(
+        &world,
+        "SELECT CONCAT(d0), CONCAT(d3, '!'), CONCAT(ts), UNIX_TIMESTAMP(d0), UNIX_TIMESTAMP(d3), CAST(d3 AS CHAR), \
+         LENGTH(d0), IF(id, d3, 'x'), d3 LIKE '%.120', CONCAT(d0 + INTERVAL 1 DAY), CONCAT(day) FROM e",
+        &["2020-01-01 00:00:00|2020-01-01 00:00:00.120!|2020-01-01 00:00:00.5|1577836800|1577836800.120|\
+           2020-01-01 00:00:00.120|19|2020-01-01 00:00:00.120|1|2020-01-02 00:00:00|2020-01-01"],
+    );
 }
 
 #[test]

@@ -164,3 +164,25 @@ fn deep_and_long_statements_are_refused_or_parsed() {
     let builder = std::thread::Builder::new().stack_size(2 << 20);
     builder.spawn(run).unwrap().join().unwrap();
 }
+
+#[test]
+fn what_create_table_leaves_out_is_said() {
+    let notes = |text: &str| match parse(text) {
+        Statement::CreateTable(create) => create.notes,
+        other => panic!("not a table: {other:?}"),
+    };
+    assert!(notes("CREATE TABLE t (a INT) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4").is_empty());
+    let left_out = notes("CREATE TABLE t (a INT, KEY k (a), INDEX (a)) ENGINE=MyISAM ROW_FORMAT=COMPRESSED");
+    assert_eq!(
+        left_out,
+        [
+            "secondary index 'k' is left out: there are none yet",
+            "secondary index is left out: there are none yet",
+            "table option ENGINE = MyISAM is left out",
+            "table option ROW_FORMAT = COMPRESSED is left out",
+        ]
+    );
+    for option in ["INSERT_METHOD=FIRST", "UNION=(a, b)", "ENCRYPTION='Y'", "DATA DIRECTORY='/x'"] {
+        assert_eq!(error(&format!("CREATE TABLE t (a INT) {option}")).mysql_code(), Some(1235), "{option}");
+    }
+}

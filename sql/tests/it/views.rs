@@ -61,6 +61,7 @@ const QUERIES: &[&str] = &[
     "SELECT t.g, COUNT(u.id) AS c FROM t LEFT JOIN u ON u.t_id = t.id GROUP BY t.g",
     "SELECT t.id FROM t LEFT JOIN (SELECT t_id, MAX(x) AS m FROM u GROUP BY t_id) k ON k.t_id = t.id WHERE k.m <=> NULL",
     "SELECT id FROM t WHERE 1 = 0",
+    "SELECT id, CONCAT(day + INTERVAL 90 MINUTE) AS c, UNIX_TIMESTAMP(day + INTERVAL 1 SECOND) AS u FROM t",
     "SELECT g, SUM(n / 3) AS s, AVG(d / n) AS a, SUM(d / 7 * id) AS m, COUNT(*) AS c FROM t GROUP BY g",
     "SELECT SUM(n / 3) AS s, AVG(id / 3) AS a FROM t HAVING SUM(n / 3) > 0.0001",
     "SELECT n / 3 * 3 AS q, COUNT(*) AS c FROM t WHERE n / 3 <> 3.3333 GROUP BY n / 3 * 3",
@@ -252,4 +253,20 @@ fn plans_are_the_same_each_time() {
         let again = world.plan_view(&one.query).unwrap();
         assert_eq!(one.fingerprint, again.fingerprint, "{}", one.query);
     }
+}
+
+#[test]
+fn fingerprints_tell_constants_and_zones_apart() {
+    let world = world();
+    let fingerprint = |query: &str| world.plan_view(query).unwrap().fingerprint;
+    assert_ne!(
+        fingerprint("SELECT id FROM t WHERE g IN ('a, b')"),
+        fingerprint("SELECT id FROM t WHERE g IN ('a', 'b')")
+    );
+    let in_zone = |zone: &str| {
+        let settings = sql::Settings { time_zone: zone.to_owned(), ..world.settings.clone() };
+        let query = "SELECT id, UNIX_TIMESTAMP(day) AS u FROM t";
+        sql::plan_view(&world.catalog, query, &[], &settings).unwrap().fingerprint
+    };
+    assert_ne!(in_zone("+02:00"), in_zone("+03:00"));
 }

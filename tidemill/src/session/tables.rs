@@ -47,7 +47,8 @@ impl Session {
         let database = self.database_of(&table.name)?;
         let runtime = &self.instance.runtime;
         let change = runtime.change_catalog(|catalog, _| catalog.create_table(table, &database)).await?;
-        self.note(change.notes, 1050);
+        let code = if change.created.is_some() { 1235 } else { 1050 };
+        self.note(change.notes, code);
         Ok(Outcome::Done(Done::default()))
     }
 

@@ -158,7 +158,7 @@ pub(crate) fn schema(database: &str, table: &str) -> Option<SchemaRef> {
 
 /// The databases that consist of system tables.
 pub(crate) fn databases() -> [&'static str; 2] {
-    ["information_schema", "tidemill"]
+    sql::catalog::SYSTEM_DATABASES
 }
 
 /// The system tables of a database.

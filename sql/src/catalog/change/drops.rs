@@ -6,7 +6,7 @@ use std::sync::Arc;
 use store::Mutation;
 use types::{Error, Result, TableId, records};
 
-use super::{CatalogChange, is_virtual, noted};
+use super::{CatalogChange, is_system, noted};
 use crate::TableName;
 use crate::catalog::{Catalog, TableDefinition};
 
@@ -16,7 +16,7 @@ impl Catalog {
     /// # Errors
     /// MySQL 1008 if it does not exist; refused while views of other databases need something in it.
     pub fn drop_database(&self, name: &str, if_exists: bool) -> Result<CatalogChange> {
-        if is_virtual(name) {
+        if is_system(name) {
             return Err(Error::mysql(1044, format!("access denied to database '{name}'")));
         }
         if !self.has_database(name) {

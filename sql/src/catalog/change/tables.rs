@@ -25,7 +25,7 @@ impl Catalog {
         let mut info = table_info(statement)?;
         info.id = signed(self.next_id())?;
         let definition = TableDefinition { database: self.database_name(database), info, view: None };
-        let mut change = CatalogChange::default();
+        let mut change = CatalogChange { notes: statement.notes.clone(), ..CatalogChange::default() };
         put(&mut change, &definition)?;
         change.created = Some(Arc::new(definition));
         self.finish(&mut change, 1);
