@@ -4,6 +4,7 @@
 //! engine's own coercion finds nothing to do. Texts are compared, joined, grouped, made distinct and
 //! sorted by `pad_key`; a group shows its smallest text. What is under a LIMIT is sorted to the end.
 
+mod comparison;
 mod expr;
 mod shape;
 mod subquery;
@@ -170,7 +171,7 @@ fn lower_join(mut join: Join, library: &Library) -> PlanResult<LogicalPlan> {
         let left_type = left.get_type(join.left.schema())?;
         let right_type = right.get_type(join.right.schema())?;
         let (new_left, new_right) =
-            expr::comparable(left.clone(), &left_type, right.clone(), &right_type, library)?;
+            comparison::comparable(left.clone(), &left_type, right.clone(), &right_type, library)?;
         changed |= new_left != left || new_right != right;
         on.push((new_left, new_right));
     }
