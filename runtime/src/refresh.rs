@@ -4,6 +4,9 @@
 //! changed in (S, T]: nothing, only insertions, anything, or so much (or history that is gone) that the view
 //! is rather built anew beside the old one, which the job then adopts.
 
+mod alter;
+mod schedule;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -14,12 +17,11 @@ use store::{KeyRange, Snapshot, Store};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use types::records::{EpochRecord, epoch_record_key};
-use types::{Error, ErrorKind, JobId, Result, TableId, Timestamp};
+use types::{Error, JobId, Result, TableId, Timestamp};
 
 use crate::board::Request;
-use crate::ddl::{commit_ddl, job_of_name, require_view};
+use crate::ddl::{commit_ddl, require_view};
 use crate::records::{RefreshRecord, decode, refresh_key};
-use crate::shared::Shared;
 use crate::worker::view_of;
 use crate::{RefreshPath, Runtime};
 
@@ -29,10 +31,10 @@ const CHANGE_COST_ROWS: u64 = 3;
 const CHANGES_FEW: u64 = 10_000;
 /// Changes that are counted at a time.
 const PAGE_CHANGES: usize = 4096;
-/// How often schedules are looked at.
-const LOOK_EVERY_MS: u64 = 250;
 /// How often a waiter looks whether the refresh that it waits for was given up.
 const WAIT_EVERY_MS: u64 = 100;
+
+pub(crate) use schedule::schedule;
 
 /// What a refresh would do, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -360,148 +362,6 @@ impl Runtime {
         }
     }
 
-    /// ALTER MATERIALIZED VIEW ... CANCEL: gives up the fill or refresh of a view that runs. A view that was
-    /// being filled for the first time goes; any other stays as it is.
-    ///
-    /// # Errors
-    /// MySQL 1146, 1347; 1105 if nothing runs.
-    pub async fn cancel_refresh(&self, database: &str, name: &str) -> Result<()> {
-        let (now, definition) = self.view_now(database, name).await?;
-        let catalog = self.shared.catalog_at(now).await?;
-        let id = definition.id();
-        let view = view_of(&definition)?;
-        let filling = match catalog.replacement_of(id) {
-            Some(copy) => Some(copy.id()),
-            None => (view.state == ViewState::Filling).then_some(id),
-        };
-        if let Some(filling) = filling {
-            let make = |catalog: &Catalog, _: Timestamp| match catalog.tables.get(&filling) {
-                Some(known) if view_of(known)?.state == ViewState::Filling => catalog.abandon_view(filling),
-                _ => Ok(CatalogChange::default()),
-            };
-            self.shared.fill_failed(filling, "the fill was cancelled".to_owned());
-            commit_ddl(&self.shared, &make).await?;
-            return Ok(());
-        }
-        let door = self.shared.board.door(view.job);
-        let request = door.and_then(|door| door.requested());
-        let name = definition.full_name();
-        let request =
-            request.ok_or_else(|| Error::mysql(1105, format!("no fill or refresh of view '{name}' runs")))?;
-        request.cancel.cancel();
-        Ok(())
-    }
-
-    /// ALTER MATERIALIZED VIEW ... SUSPEND: the view stays at its checkpoint until RESUME; reads are as exact
-    /// as before.
-    ///
-    /// # Errors
-    /// MySQL 1146, 1347; 1105 if it is suspended, faulted or being built.
-    pub async fn suspend_view(&self, database: &str, name: &str) -> Result<()> {
-        let make = |catalog: &Catalog, _: Timestamp| {
-            let definition = require_view(catalog, database, name)?;
-            let view = view_of(definition)?;
-            if view.suspended {
-                let name = definition.full_name();
-                return Err(Error::mysql(1105, format!("view '{name}' is suspended already")));
-            }
-            if view.refresh.is_by_refresh() {
-                return catalog.set_refresh(definition.id(), view.refresh, true);
-            }
-            catalog.detach_view(definition.id(), view.refresh, true)
-        };
-        commit_ddl(&self.shared, &make).await.map(drop)
-    }
-
-    /// ALTER MATERIALIZED VIEW ... SET (refresh = ...). A continuous view goes on from its checkpoint by
-    /// refreshes; one that becomes continuous is built anew for its job, and returns when that is done.
-    ///
-    /// # Errors
-    /// MySQL 1146, 1347, 1235 for other options; 1105 if it is suspended, faulted or being built.
-    pub async fn set_view_options(
-        &self,
-        database: &str,
-        name: &str,
-        options: &BTreeMap<String, String>,
-        background: bool,
-    ) -> Result<()> {
-        if let Some(unknown) = options.keys().find(|option| *option != "refresh") {
-            return Err(Error::mysql(1235, format!("option '{unknown}' of a view cannot be changed")));
-        }
-        let Some(refresh) = options.get("refresh").map(|text| Refresh::parse(text)).transpose()? else {
-            return Ok(());
-        };
-        let make = |catalog: &Catalog, now: Timestamp| {
-            let definition = require_view(catalog, database, name)?;
-            let (id, view) = (definition.id(), view_of(definition)?);
-            if view.suspended {
-                let name = definition.full_name();
-                return Err(Error::mysql(1105, format!("view '{name}' is suspended: RESUME it first")));
-            }
-            match (view.refresh.is_by_refresh(), refresh.is_by_refresh()) {
-                (false, false) => Ok(CatalogChange::default()),
-                (true, true) => catalog.set_refresh(id, refresh, false),
-                (false, true) => catalog.detach_view(id, refresh, false),
-                (true, false) => self.made_continuous(catalog, id, now),
-            }
-        };
-        let change = commit_ddl(&self.shared, &make).await?;
-        match change.created {
-            Some(created) if !background => self.wait_published(created.id()).await,
-            _ => Ok(()),
-        }
-    }
-
-    /// A copy of a view that a continuous job maintains.
-    fn made_continuous(&self, catalog: &Catalog, id: TableId, now: Timestamp) -> Result<CatalogChange> {
-        let named = catalog.tables.get(&id).and_then(|known| known.view.as_ref()?.options.get("job"));
-        let job = named.map_or(Ok(types::records::MAIN_JOB), |name| job_of_name(catalog, name))?;
-        self.rebuilt(catalog, id, now, |new| {
-            new.refresh = Refresh::Continuous;
-            new.job = job;
-        })
-    }
-
-    /// ALTER MATERIALIZED VIEW ... RESUME: rebuilds a faulted view by a fill and swaps, or goes on with a
-    /// suspended one. Waits for the publication of what is rebuilt unless `background` is asked.
-    ///
-    /// # Errors
-    /// MySQL 1146, 1347; 1105 if it is neither faulted nor suspended, or rebuilding it faults again.
-    pub async fn resume_view(&self, database: &str, name: &str, background: bool) -> Result<CatalogChange> {
-        let make = |catalog: &Catalog, now: Timestamp| {
-            let definition = require_view(catalog, database, name)?;
-            let (id, view) = (definition.id(), view_of(definition)?);
-            match &view.state {
-                ViewState::Faulted { .. } => self.rebuilt(catalog, id, now, |_| ()),
-                _ if view.suspended && view.refresh.is_by_refresh() => {
-                    catalog.set_refresh(id, view.refresh, false)
-                }
-                _ if view.suspended => self.made_continuous(catalog, id, now),
-                _ => {
-                    let name = definition.full_name();
-                    Err(Error::mysql(1105, format!("view '{name}' is neither faulted nor suspended")))
-                }
-            }
-        };
-        let change = commit_ddl(&self.shared, &make).await?;
-        if let (false, Some(created)) = (background, &change.created) {
-            self.wait_published(created.id()).await?;
-        }
-        Ok(change)
-    }
-
-    /// ALTER MATERIALIZED VIEW ... RENAME TO, within its database.
-    ///
-    /// # Errors
-    /// MySQL 1146, 1347, 1050; 3730 while other views name it; 1105 while it is rebuilt.
-    pub async fn rename_view(&self, database: &str, name: &str, new_name: &str) -> Result<()> {
-        let make = |catalog: &Catalog, _: Timestamp| {
-            let definition = require_view(catalog, database, name)?;
-            catalog.rename_view(definition.id(), new_name)
-        };
-        commit_ddl(&self.shared, &make).await.map(drop)
-    }
-
     /// The rows of `tidemill.refreshes`: views that work by refreshes, and suspended ones.
     ///
     /// # Errors
@@ -606,76 +466,4 @@ async fn count_changes(
             return Ok(Some(counted));
         }
     }
-}
-
-/// Refreshes views when their schedules are due, until shutdown. A refresh that takes longer than its
-/// interval is followed by one, not by all that it has missed.
-///
-/// # Errors
-/// `Closed` when the store is closed.
-pub(crate) async fn schedule(runtime: Runtime) -> Result<()> {
-    let shared = Arc::clone(&runtime.shared);
-    let token = shared.supervisor.token();
-    let mut running: BTreeMap<TableId, tokio::task::JoinHandle<Result<()>>> = BTreeMap::new();
-    loop {
-        tokio::select! {
-            () = token.cancelled() => return Ok(()),
-            () = tokio::time::sleep(Duration::from_millis(LOOK_EVERY_MS)) => {}
-        }
-        running.retain(|_, task| !task.is_finished());
-        match due(&shared).await {
-            Ok(views) => {
-                for definition in views {
-                    running.entry(definition.id()).or_insert_with(|| {
-                        let runtime = runtime.clone();
-                        let name = format!("scheduled refresh of {}", definition.full_name());
-                        shared.supervisor.spawn(name, async move { runtime.refresh_due(&definition).await })
-                    });
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
-            Err(error) => tracing::warn!(%error, "cannot read which refreshes are due"),
-        }
-    }
-}
-
-impl Runtime {
-    /// One refresh of a schedule; what fails is noted, and tried again a while later.
-    async fn refresh_due(&self, definition: &TableDefinition) -> Result<()> {
-        let refreshed =
-            self.refresh_view(&definition.database, &definition.info.name, RefreshKind::Auto, None).await;
-        if let Err(error) = refreshed {
-            tracing::warn!(view = definition.full_name(), %error, "a scheduled refresh failed");
-            let pause = match view_of(definition)?.refresh {
-                Refresh::Every(interval_ms) => interval_ms,
-                Refresh::Continuous | Refresh::OnDemand => 0,
-            };
-            let token = self.shared.supervisor.token();
-            tokio::select! {
-                () = token.cancelled() => {}
-                () = tokio::time::sleep(Duration::from_millis(pause)) => {}
-            }
-        }
-        Ok(())
-    }
-}
-
-async fn due(shared: &Shared) -> Result<Vec<Arc<TableDefinition>>> {
-    let snapshot = Snapshot::newest(Arc::clone(&shared.store)).await?;
-    let catalog = shared.catalog_at(snapshot.ts()).await?;
-    let now_ms = snapshot.ts().physical_ms();
-    let mut views = Vec::new();
-    for (id, definition, view) in catalog.views() {
-        if check_refreshable(definition, view).is_err() || view.replaces.is_some() {
-            continue;
-        }
-        if let Refresh::Every(_) = view.refresh {
-            let last = snapshot.get(&refresh_key(id)).await?;
-            let last: Option<RefreshRecord> = last.map(|value| decode("refresh", &value)).transpose()?;
-            if due_ms(view, last.as_ref()).is_some_and(|due| due <= now_ms) {
-                views.push(Arc::clone(definition));
-            }
-        }
-    }
-    Ok(views)
 }

@@ -1,0 +1,154 @@
+//! ALTER MATERIALIZED VIEW: how a view is brought up to date from now on, and under which name.
+
+use std::collections::BTreeMap;
+
+use sql::catalog::{Catalog, CatalogChange, Refresh, ViewState};
+use types::{Error, Result, TableId, Timestamp};
+
+use crate::Runtime;
+use crate::ddl::{commit_ddl, job_of_name, require_view};
+use crate::worker::view_of;
+
+impl Runtime {
+    /// ALTER MATERIALIZED VIEW ... CANCEL: gives up the fill or refresh of a view that runs. A view that was
+    /// being filled for the first time goes; any other stays as it is.
+    ///
+    /// # Errors
+    /// MySQL 1146, 1347; 1105 if nothing runs.
+    pub async fn cancel_refresh(&self, database: &str, name: &str) -> Result<()> {
+        let (now, definition) = self.view_now(database, name).await?;
+        let catalog = self.shared.catalog_at(now).await?;
+        let id = definition.id();
+        let view = view_of(&definition)?;
+        let filling = match catalog.replacement_of(id) {
+            Some(copy) => Some(copy.id()),
+            None => (view.state == ViewState::Filling).then_some(id),
+        };
+        if let Some(filling) = filling {
+            let make = |catalog: &Catalog, _: Timestamp| match catalog.tables.get(&filling) {
+                Some(known) if view_of(known)?.state == ViewState::Filling => catalog.abandon_view(filling),
+                _ => Ok(CatalogChange::default()),
+            };
+            self.shared.fill_failed(filling, "the fill was cancelled".to_owned());
+            commit_ddl(&self.shared, &make).await?;
+            return Ok(());
+        }
+        let door = self.shared.board.door(view.job);
+        let request = door.and_then(|door| door.requested());
+        let name = definition.full_name();
+        let request =
+            request.ok_or_else(|| Error::mysql(1105, format!("no fill or refresh of view '{name}' runs")))?;
+        request.cancel.cancel();
+        Ok(())
+    }
+
+    /// ALTER MATERIALIZED VIEW ... SUSPEND: the view stays at its checkpoint until RESUME; reads are as exact
+    /// as before.
+    ///
+    /// # Errors
+    /// MySQL 1146, 1347; 1105 if it is suspended, faulted or being built.
+    pub async fn suspend_view(&self, database: &str, name: &str) -> Result<()> {
+        let make = |catalog: &Catalog, _: Timestamp| {
+            let definition = require_view(catalog, database, name)?;
+            let view = view_of(definition)?;
+            if view.suspended {
+                let name = definition.full_name();
+                return Err(Error::mysql(1105, format!("view '{name}' is suspended already")));
+            }
+            if view.refresh.is_by_refresh() {
+                return catalog.set_refresh(definition.id(), view.refresh, true);
+            }
+            catalog.detach_view(definition.id(), view.refresh, true)
+        };
+        commit_ddl(&self.shared, &make).await.map(drop)
+    }
+
+    /// ALTER MATERIALIZED VIEW ... SET (refresh = ...). A continuous view goes on from its checkpoint by
+    /// refreshes; one that becomes continuous is built anew for its job, and returns when that is done.
+    ///
+    /// # Errors
+    /// MySQL 1146, 1347, 1235 for other options; 1105 if it is suspended, faulted or being built.
+    pub async fn set_view_options(
+        &self,
+        database: &str,
+        name: &str,
+        options: &BTreeMap<String, String>,
+        background: bool,
+    ) -> Result<()> {
+        if let Some(unknown) = options.keys().find(|option| *option != "refresh") {
+            return Err(Error::mysql(1235, format!("option '{unknown}' of a view cannot be changed")));
+        }
+        let Some(refresh) = options.get("refresh").map(|text| Refresh::parse(text)).transpose()? else {
+            return Ok(());
+        };
+        let make = |catalog: &Catalog, now: Timestamp| {
+            let definition = require_view(catalog, database, name)?;
+            let (id, view) = (definition.id(), view_of(definition)?);
+            if view.suspended {
+                let name = definition.full_name();
+                return Err(Error::mysql(1105, format!("view '{name}' is suspended: RESUME it first")));
+            }
+            match (view.refresh.is_by_refresh(), refresh.is_by_refresh()) {
+                (false, false) => Ok(CatalogChange::default()),
+                (true, true) => catalog.set_refresh(id, refresh, false),
+                (false, true) => catalog.detach_view(id, refresh, false),
+                (true, false) => self.made_continuous(catalog, id, now),
+            }
+        };
+        let change = commit_ddl(&self.shared, &make).await?;
+        match change.created {
+            Some(created) if !background => self.wait_published(created.id()).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// A copy of a view that a continuous job maintains.
+    fn made_continuous(&self, catalog: &Catalog, id: TableId, now: Timestamp) -> Result<CatalogChange> {
+        let named = catalog.tables.get(&id).and_then(|known| known.view.as_ref()?.options.get("job"));
+        let job = named.map_or(Ok(types::records::MAIN_JOB), |name| job_of_name(catalog, name))?;
+        self.rebuilt(catalog, id, now, |new| {
+            new.refresh = Refresh::Continuous;
+            new.job = job;
+        })
+    }
+
+    /// ALTER MATERIALIZED VIEW ... RESUME: rebuilds a faulted view by a fill and swaps, or goes on with a
+    /// suspended one. Waits for the publication of what is rebuilt unless `background` is asked.
+    ///
+    /// # Errors
+    /// MySQL 1146, 1347; 1105 if it is neither faulted nor suspended, or rebuilding it faults again.
+    pub async fn resume_view(&self, database: &str, name: &str, background: bool) -> Result<CatalogChange> {
+        let make = |catalog: &Catalog, now: Timestamp| {
+            let definition = require_view(catalog, database, name)?;
+            let (id, view) = (definition.id(), view_of(definition)?);
+            match &view.state {
+                ViewState::Faulted { .. } => self.rebuilt(catalog, id, now, |_| ()),
+                _ if view.suspended && view.refresh.is_by_refresh() => {
+                    catalog.set_refresh(id, view.refresh, false)
+                }
+                _ if view.suspended => self.made_continuous(catalog, id, now),
+                _ => {
+                    let name = definition.full_name();
+                    Err(Error::mysql(1105, format!("view '{name}' is neither faulted nor suspended")))
+                }
+            }
+        };
+        let change = commit_ddl(&self.shared, &make).await?;
+        if let (false, Some(created)) = (background, &change.created) {
+            self.wait_published(created.id()).await?;
+        }
+        Ok(change)
+    }
+
+    /// ALTER MATERIALIZED VIEW ... RENAME TO, within its database.
+    ///
+    /// # Errors
+    /// MySQL 1146, 1347, 1050; 3730 while other views name it; 1105 while it is rebuilt.
+    pub async fn rename_view(&self, database: &str, name: &str, new_name: &str) -> Result<()> {
+        let make = |catalog: &Catalog, _: Timestamp| {
+            let definition = require_view(catalog, database, name)?;
+            catalog.rename_view(definition.id(), new_name)
+        };
+        commit_ddl(&self.shared, &make).await.map(drop)
+    }
+}
