@@ -31,10 +31,12 @@ use std::sync::Arc;
 
 use types::{Error, Result};
 
+use crate::engine::journal;
 use crate::engine::{DiskEngine, DiskOptions, Engine, MemoryEngine};
 use committer::{Committer, Driver};
 use directory::Directory;
 
+use self::core::CommitRecord;
 pub(crate) use self::core::Core;
 pub use oracle::{Clock, SystemClock};
 
@@ -44,7 +46,7 @@ pub struct Options {
     /// Where physical time comes from.
     pub clock: Arc<dyn Clock>,
     /// Open although the clock is more than an hour behind the store's timestamps, or although acknowledged
-    /// commits are missing at the end of the journal.
+    /// commits are missing at the end of the journal or broken inside it.
     pub force: bool,
     /// Run commits in the caller instead of a thread of their own: no group commit, but deterministic.
     pub inline: bool,
@@ -89,7 +91,9 @@ impl EmbeddedStore {
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Arc<EmbeddedStore>> {
         let path = directory.as_ref();
         let directory = Directory::open(path, options.force)?;
-        let engine = DiskEngine::open(&directory.engine_path(), &options.disk)?;
+        let (engine, acknowledged) = (directory.engine_path(), directory.acknowledged());
+        journal::mend(&engine, acknowledged, &CommitRecord::group_of, options.force)?;
+        let engine = DiskEngine::open(&engine, &options.disk)?;
         EmbeddedStore::start(Arc::new(engine), options, Some(directory))
             .map_err(|error| error.context(format!("store in {}", path.display())))
     }

@@ -7,6 +7,7 @@
 //! all, and no batch outlives a crash that an earlier one did not.
 
 mod disk;
+pub(crate) mod journal;
 mod memory;
 
 use std::ops::Bound;

@@ -385,6 +385,14 @@ impl CommitRecord {
         super::format::seal_bytes(META_COMMIT, &bytes)
     }
 
+    /// The number of a group by one write of its batch, if it is this record.
+    pub(crate) fn group_of(key: &[u8], value: &[u8]) -> Option<u64> {
+        if key != META_COMMIT {
+            return None;
+        }
+        CommitRecord::decode(&Bytes::copy_from_slice(value)).ok().map(|record| record.sequence)
+    }
+
     fn decode(bytes: &Bytes) -> Result<CommitRecord> {
         let bytes = open_bytes(META_COMMIT, bytes)?;
         let parts = <[u8; 16]>::try_from(bytes.as_ref())

@@ -76,6 +76,11 @@ impl Directory {
         self.path.join("engine")
     }
 
+    /// The last group that is known to have been acknowledged.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.sequence
+    }
+
     /// Fails if the engine knows of fewer synced groups than were acknowledged.
     pub(crate) fn check(&self, sequence: u64, force: bool) -> Result<()> {
         if sequence >= self.sequence {

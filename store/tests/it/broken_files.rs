@@ -264,3 +264,96 @@ async fn a_closed_or_dropped_store_lets_its_directory_go() {
         drop(feed);
     }
 }
+
+/// A machine that died while pages were on their way to the disk.
+struct Crash {
+    /// The acknowledged groups before the torn values, so many after.
+    groups_after: u64,
+    /// Whether `CURRENT` is as it was before the values were written.
+    current_behind: bool,
+    force: bool,
+}
+
+/// Writes a value of 1 MiB that is not synced, loses 4 KiB inside it, and opens what is left.
+async fn after(crash: &Crash) -> (tempfile::TempDir, types::Result<Arc<EmbeddedStore>>) {
+    let seed = 20_261_201;
+    let directory = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(directory.path(), options()).unwrap();
+    put(&store, "before").await;
+    let current = fs::read(directory.path().join("CURRENT")).unwrap();
+    let mut value = vec![0; 1 << 20];
+    StdRng::seed_from_u64(seed).fill(value.as_mut_slice());
+    let lost = value[(512 << 10)..(516 << 10)].to_vec();
+    store.put_blobs(vec![(Key::from("torn"), value.into())]).await.unwrap();
+    store.put_blobs(vec![(Key::from("whole"), Key::from("but not synced either"))]).await.unwrap();
+    for group in 0..crash.groups_after {
+        put(&store, &format!("after {group}")).await;
+    }
+    let copied = tempfile::tempdir().unwrap();
+    copy(directory.path(), copied.path());
+    let mut torn = 0;
+    for journal in files(copied.path()).iter().filter(|path| path.extension().is_some_and(|end| end == "jnl"))
+    {
+        let mut bytes = fs::read(journal).unwrap();
+        let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let place = bytes[..written].windows(16).position(|window| *window == lost[..16]);
+        if let Some(at) = place {
+            assert_eq!(bytes[at..at + lost.len()], lost);
+            bytes[at..at + lost.len()].fill(0);
+            torn += 1;
+        }
+        fs::write(journal, bytes).unwrap();
+    }
+    assert_eq!(torn, 1, "seed {seed}: the value is in one journal, as it is");
+    if crash.current_behind {
+        fs::write(copied.path().join("CURRENT"), current).unwrap();
+    }
+    let opened = EmbeddedStore::open(copied.path(), Options { force: crash.force, ..options() });
+    (copied, opened)
+}
+
+async fn put(store: &Arc<EmbeddedStore>, key: &str) {
+    let mut transaction = Transaction::begin(store.clone()).await.unwrap();
+    transaction.put(key.to_owned(), "value");
+    transaction.commit().await.unwrap();
+}
+
+async fn kept(directory: &Path, store: &Arc<EmbeddedStore>) -> Vec<Key> {
+    let cut = files(directory).iter().filter(|path| path.to_string_lossy().contains("cut-at-")).count();
+    assert_eq!(cut, 1, "what is cut off is kept");
+    assert_eq!(store.get_blob(b"torn").await.unwrap(), None);
+    assert_eq!(store.get_blob(b"whole").await.unwrap(), None, "it came after");
+    put(store, "goes on").await;
+    let snapshot = Snapshot::newest(store.clone()).await.unwrap();
+    snapshot.scan_all(&KeyRange::all()).await.unwrap().into_iter().map(|(key, _)| key).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_torn_batch_that_nobody_was_told_of_is_cut_off() {
+    // The group after it, too, was not acknowledged: else its sync had covered the batch before.
+    for groups_after in [0, 1] {
+        let crash = Crash { groups_after, current_behind: true, force: false };
+        let (directory, opened) = after(&crash).await;
+        let store = opened.unwrap_or_else(|error| panic!("{groups_after} groups after: {error}"));
+        assert_eq!(kept(directory.path(), &store).await, ["before", "goes on"]);
+        store.close().await.unwrap();
+        drop(store);
+        let store = EmbeddedStore::open(directory.path(), options()).unwrap();
+        let snapshot = Snapshot::newest(store.clone()).await.unwrap();
+        assert_eq!(snapshot.scan_all(&KeyRange::all()).await.unwrap().len(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_broken_below_acknowledged_groups_is_refused_unless_forced() {
+    for (groups_after, current_behind) in [(1, false), (2, true)] {
+        let crash = Crash { groups_after, current_behind, force: false };
+        let (directory, opened) = after(&crash).await;
+        let error = opened.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.message().contains("force the store open"), "{error}");
+        assert!(files(directory.path()).iter().all(|path| !path.to_string_lossy().contains("cut-at-")));
+        let store = EmbeddedStore::open(directory.path(), Options { force: true, ..options() }).unwrap();
+        assert_eq!(kept(directory.path(), &store).await, ["before", "goes on"]);
+    }
+}
