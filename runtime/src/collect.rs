@@ -2,7 +2,8 @@
 //! that history needed.
 //!
 //! A job's hold keeps the history after its frontier; a job that lags beyond the history limit loses its
-//! hold, so that it cannot fill the disk, and finds its history gone (G7).
+//! hold, so that it cannot fill the disk, and finds its history gone (G7). While no process ran nothing was
+//! written either, so the time before this one began is no lag.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,9 @@ fn before(now: Timestamp, ms: u64) -> Timestamp {
 
 async fn release_lagging(shared: &Shared, now: Timestamp) -> Result<()> {
     let limit = before(now, shared.options.history_limit_ms);
+    if shared.started >= limit {
+        return Ok(());
+    }
     for (name, held) in shared.store.holds().await? {
         if held < limit && job_of_hold(&name).is_some() {
             tracing::warn!(hold = name, held = held.0, "a hold beyond the history limit is released");

@@ -23,7 +23,8 @@ pub struct RuntimeOptions {
     pub rows_per_piece_max: usize,
     /// How long the past can be read.
     pub history_life_time_ms: u64,
-    /// After which lag a job's hold is released, so that one stuck job cannot fill the disk.
+    /// After which lag, while the process runs, a job's hold is released, so that one stuck job cannot fill
+    /// the disk.
     pub history_limit_ms: u64,
     /// How often history is collected and orphans are swept.
     pub sweep_interval_ms: u64,

@@ -61,12 +61,14 @@ impl Runtime {
     ) -> Result<Runtime> {
         options.validate()?;
         create_main_job(&store).await?;
+        let started = store.read_timestamp().await?;
         let handle = tokio::runtime::Handle::current();
         let runs = RunCache::new(Arc::clone(&store), handle, options.memory_limit_bytes);
         let shared = Arc::new(Shared {
             store,
             coordinator,
             options,
+            started,
             supervisor,
             runs,
             catalog: CatalogCache::new(),

@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) options: RuntimeOptions,
+    /// When this process began: a job cannot be blamed for a lag before.
+    pub(crate) started: Timestamp,
     pub(crate) supervisor: Supervisor,
     pub(crate) runs: Arc<RunCache>,
     pub(crate) catalog: CatalogCache,

@@ -78,7 +78,7 @@ impl ViewSink {
     /// Adds a delta of the view's output to an epoch's fold.
     ///
     /// # Errors
-    /// A fault if a row cannot be stored (NULL in a key, a date out of range); `Invalid` if the delta is
+    /// A fault if a row cannot be stored (NULL in a key, a key too long, a date out of range); `Invalid` if the delta is
     /// not one of the view's columns.
     pub fn add(&self, fold: &mut Fold, delta: &Delta) -> Result<(), SinkError> {
         let mut rows = self.encoder.bind(delta.batch())?;
@@ -86,7 +86,11 @@ impl ViewSink {
             let encoded = (|| {
                 let value = rows.value(row)?;
                 match &self.handles {
-                    None => Ok((rows.key(row, None)?, value)),
+                    None => {
+                        let key = rows.key(row, None)?;
+                        store::check_key_length(&key)?;
+                        Ok((key, value))
+                    }
                     Some(_) => Ok((value, Vec::new())),
                 }
             })();
@@ -167,12 +171,20 @@ fn duplicate(key: &[u8], reason: &str) -> SinkError {
     Fault { reason: reason.to_owned(), key: Some(describe_key(key)) }.into()
 }
 
+/// How many characters of a value are shown.
+const SHOWN_CHARACTERS_MAX: usize = 100;
+
 /// A row in words, as far as it can be shown.
 fn describe_row(delta: &Delta, row: usize) -> String {
     let options = FormatOptions::default().with_null("NULL");
     let cells = delta.batch().columns().iter().map(|array| {
-        ArrayFormatter::try_new(array, &options)
-            .map_or_else(|_| "?".to_owned(), |formatter| formatter.value(row).to_string())
+        let mut cell = ArrayFormatter::try_new(array, &options)
+            .map_or_else(|_| "?".to_owned(), |formatter| formatter.value(row).to_string());
+        if let Some((end, _)) = cell.char_indices().nth(SHOWN_CHARACTERS_MAX) {
+            cell.truncate(end);
+            cell.push_str("...");
+        }
+        cell
     });
     format!("row ({})", cells.collect::<Vec<_>>().join(", "))
 }

@@ -154,7 +154,8 @@ fn column_infos(
 fn choose_key(compiled: &compile::Compiled, columns: &[ColumnInfo]) -> Option<Vec<usize>> {
     let usable = |key: &&Vec<usize>| {
         !key.is_empty()
-            && key.iter().all(|at| columns[*at].not_null && columns[*at].column_type.allowed_in_key())
+            && key.iter().all(|at| columns[*at].not_null)
+            && tidb::is_possible_key(key.iter().map(|at| &columns[*at].column_type))
     };
     compiled.keys.iter().filter(usable).min_by_key(|key| key.len()).cloned()
 }

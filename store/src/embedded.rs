@@ -38,6 +38,7 @@ use directory::Directory;
 
 use self::core::CommitRecord;
 pub(crate) use self::core::Core;
+pub use format::check_key_length;
 pub use oracle::{Clock, SystemClock};
 
 /// How an embedded store is opened.

@@ -19,7 +19,7 @@ mod embedded;
 pub mod engine;
 mod resolve;
 
-pub use embedded::{Clock, CommitCounts, EmbeddedStore, Options, SystemClock};
+pub use embedded::{Clock, CommitCounts, EmbeddedStore, Options, SystemClock, check_key_length};
 pub use snapshot::{Pages, Snapshot};
 pub use transaction::Transaction;
 

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use types::{Error, Result, Timestamp};
 
-/// A raw key.
+/// A raw key. Writes of an empty or a very long one are refused ([`crate::check_key_length`]); reads find
+/// nothing under it.
 pub type Key = Bytes;
 /// A raw value; may be empty, which is not the same as absent.
 pub type Value = Bytes;

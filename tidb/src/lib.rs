@@ -35,6 +35,6 @@ pub use key::{
 };
 pub use literal::{Parsed, format_date, format_double, format_float, format_time, parse_time};
 pub use row::{RowView, Stored};
-pub use schema::{ColumnInfo, ColumnType, IndexColumn, IndexInfo, TableInfo};
+pub use schema::{ColumnInfo, ColumnType, IndexColumn, IndexInfo, KEY_BYTES_MAX, TableInfo, is_possible_key};
 pub use time::{CivilTime, pack_date, pack_time, unpack_date, unpack_time};
 pub use zone::Zone;

@@ -154,8 +154,35 @@ impl ColumnType {
     /// Whether values may stand in the clustered primary key of a table.
     #[must_use]
     pub fn allowed_in_key(&self) -> bool {
-        !matches!(self, ColumnType::Text(_) | ColumnType::Blob(_))
+        self.key_bytes().is_some()
     }
+
+    /// The most bytes that a value takes of a key's limit, four for a character; `None` for a type that no
+    /// key may have.
+    #[must_use]
+    pub fn key_bytes(&self) -> Option<u64> {
+        match *self {
+            ColumnType::Int { bits, .. } => Some(u64::from(bits / 8)),
+            ColumnType::Float => Some(4),
+            ColumnType::Double | ColumnType::Datetime(_) => Some(8),
+            ColumnType::Decimal { precision, .. } => Some(u64::from(precision) / 2 + 1),
+            ColumnType::Char(characters) | ColumnType::Varchar(characters) => Some(u64::from(characters) * 4),
+            ColumnType::Binary(bytes) | ColumnType::Varbinary(bytes) => Some(u64::from(bytes)),
+            ColumnType::Date => Some(3),
+            ColumnType::Timestamp(_) => Some(7),
+            ColumnType::Text(_) | ColumnType::Blob(_) => None,
+        }
+    }
+}
+
+/// The most bytes of a declared key, as in MySQL.
+pub const KEY_BYTES_MAX: u64 = 3072;
+
+/// Whether columns of these types may be a key together: each may be in one, and together they stay within
+/// [`KEY_BYTES_MAX`].
+pub fn is_possible_key<'a>(types: impl IntoIterator<Item = &'a ColumnType>) -> bool {
+    let mut bytes = types.into_iter().map(ColumnType::key_bytes);
+    bytes.try_fold(0, |sum: u64, bytes| Some(sum + bytes?)).is_some_and(|sum| sum <= KEY_BYTES_MAX)
 }
 
 impl ColumnInfo {

@@ -1,10 +1,13 @@
 //! What is left behind is removed, and nothing else: orphan runs, dropped views, holds.
 
+use std::sync::Arc;
+
 use runtime::RuntimeOptions;
 use sql::catalog::{DropKind, DropOptions};
-use store::{KeyRange, Snapshot, Store};
+use store::testing::ManualClock;
+use store::{EmbeddedStore, KeyRange, Options, Snapshot, Store};
 use types::records::{self, MAIN_JOB};
-use types::{Epoch, Generation, RunName, TableId};
+use types::{Epoch, Generation, RunName, TableId, Timestamp};
 
 use crate::fills::fill_table;
 use crate::plans::{COPY, GROUPS, VALUES};
@@ -17,7 +20,7 @@ async fn runs(store: &dyn Store) -> Vec<RunName> {
 
 /// Every key and blob of a table or view that is visible now.
 async fn left_of(world: &World, view: TableId) -> Vec<String> {
-    let snapshot = Snapshot::newest(std::sync::Arc::clone(&world.store)).await.unwrap();
+    let snapshot = Snapshot::newest(Arc::clone(&world.store)).await.unwrap();
     let mut left: Vec<String> = runs(world.store.as_ref())
         .await
         .into_iter()
@@ -152,5 +155,66 @@ async fn dropped_table_takes_its_rows_along() {
         left_of(&world, table).await.is_empty() && left_of(&world, view).await.is_empty()
     })
     .await;
+    world.runtime.shutdown().await;
+}
+
+/// The hold of the main job, if it has one.
+async fn main_hold(world: &World) -> Option<Timestamp> {
+    let name = coordinator::hold_name(MAIN_JOB);
+    world.store.holds().await.unwrap().into_iter().find(|(hold, _)| *hold == name).map(|(_, ts)| ts)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_keeps_its_hold_over_a_long_downtime() {
+    const HOUR_MS: u64 = 3_600_000;
+    let now_ms = 1_700_000_000_000;
+    let clock = Arc::new(ManualClock::new(now_ms));
+    let engine = Arc::new(store::engine::MemoryEngine::new());
+    let open = || {
+        let options =
+            Options { inline: true, clock: Arc::<ManualClock>::clone(&clock), ..Options::default() };
+        let over: Arc<dyn store::engine::Engine> = Arc::<store::engine::MemoryEngine>::clone(&engine);
+        let store: Arc<dyn Store> = EmbeddedStore::over(over, options).unwrap();
+        store
+    };
+    let world = World::over(open(), options()).await;
+    world.create("v", GROUPS).await.unwrap();
+    let last = world.write(&[("t", 1, Some((1, 1)))]).await;
+    world.caught_up("v", last).await;
+    world.runtime.shutdown().await;
+    assert!(main_hold(&world).await.is_some());
+    world.store.close().await.unwrap();
+
+    // A day later the sweep comes before the job gets anywhere.
+    clock.set(now_ms + 25 * HOUR_MS);
+    let stuck = RuntimeOptions { restart_backoff_ms: (HOUR_MS, HOUR_MS), ..options() };
+    stuck.fail_points.arm("runtime::taken_over", 0);
+    let world = World::over(open(), stuck).await;
+    until("the job's failure", async || !world.fail.is_armed("runtime::taken_over")).await;
+    world.runtime.sweep_now().await.unwrap();
+    let held = main_hold(&world).await.expect("a day of downtime is no lag");
+    assert!(held.physical_ms() < now_ms + HOUR_MS, "the job got nowhere: {held}");
+    world.runtime.shutdown().await;
+    world.store.close().await.unwrap();
+
+    // When it can, it goes on where it was.
+    let world = World::over(open(), options()).await;
+    world.runtime.sweep_now().await.unwrap();
+    let last = world.write(&[("t", 2, Some((1, 5)))]).await;
+    world.caught_up("v", last).await;
+    world.check("v").await;
+    world.runtime.shutdown().await;
+    world.store.close().await.unwrap();
+
+    // One that is stuck for as long while the process runs loses it.
+    let stuck = RuntimeOptions { restart_backoff_ms: (HOUR_MS, HOUR_MS), ..options() };
+    stuck.fail_points.arm("runtime::taken_over", 0);
+    let world = World::over(open(), stuck).await;
+    until("the job's failure", async || !world.fail.is_armed("runtime::taken_over")).await;
+    world.runtime.sweep_now().await.unwrap();
+    assert!(main_hold(&world).await.is_some());
+    clock.set(now_ms + 51 * HOUR_MS);
+    world.runtime.sweep_now().await.unwrap();
+    assert_eq!(main_hold(&world).await, None);
     world.runtime.shutdown().await;
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
-use sink::{Fault, SinkError};
+use sink::{Fault, RunCache, SinkError, ViewSink};
 use types::Delta;
 
-use crate::fixture::{Epochs, Row, delta};
+use crate::fixture::{Epochs, Row, delta, view};
 
 fn fault(run: &mut Epochs, rows: &[(Row, i64)]) -> Fault {
     match run.run(&[delta(rows)]) {
@@ -72,6 +72,24 @@ fn a_null_where_none_may_be() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Such a table is not declared any more, but may have been once.
+#[test]
+fn a_key_that_no_store_takes() {
+    let mut run = Epochs::new(false);
+    let mut table = view(false);
+    table.columns[1].column_type = tidb::ColumnType::Varchar(16_383);
+    table.columns[1].not_null = true;
+    table.primary_key = vec![1];
+    run.sink = ViewSink::open(&table, None, Arc::<RunCache>::clone(&run.cache)).unwrap();
+    let found = fault(&mut run, &[((1, Some("x".repeat(60_000))), 1)]);
+    assert!(found.reason.contains("too long"), "{found}");
+    assert!(
+        found.key.as_ref().is_some_and(|key| key.starts_with("row (1, xxx") && key.len() < 200),
+        "{found}"
+    );
+    run.run(&[delta(&[((2, Some("x".repeat(50_000))), 1)])]).unwrap();
 }
 
 #[test]

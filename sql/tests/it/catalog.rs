@@ -61,6 +61,42 @@ fn kinds_and_names_are_checked() {
 }
 
 #[test]
+fn keys_are_as_long_as_mysql_allows() {
+    let catalog = world().catalog;
+    let code = |columns: &str| {
+        let text = format!("CREATE TABLE long_key ({columns})");
+        let parsed = sql::parse(&text, &sql::Settings::default()).unwrap().pop().unwrap().statement;
+        let Statement::CreateTable(create) = parsed else { panic!("no table") };
+        catalog.create_table(&create, "test").err().map(|error| error.mysql_code())
+    };
+    let too_long = Some(Some(1071));
+    assert_eq!(code("a VARCHAR(768) PRIMARY KEY"), None);
+    assert_eq!(code("a VARCHAR(769) PRIMARY KEY"), too_long);
+    assert_eq!(code("a VARCHAR(16383) PRIMARY KEY"), too_long);
+    assert_eq!(code("a VARBINARY(3072) PRIMARY KEY"), None);
+    assert_eq!(code("a VARBINARY(3073) PRIMARY KEY"), too_long);
+    assert_eq!(code("a VARBINARY(65535) PRIMARY KEY"), too_long);
+    assert_eq!(code("a VARBINARY(3064), b BIGINT, PRIMARY KEY (a, b)"), None);
+    assert_eq!(code("a VARBINARY(3065), b BIGINT, PRIMARY KEY (a, b)"), too_long);
+    assert_eq!(code("a VARBINARY(65535), b BIGINT PRIMARY KEY"), None, "a value may be longer");
+}
+
+#[test]
+fn a_view_with_long_keys_has_hidden_handles() {
+    let catalog = World::with(&[
+        "CREATE TABLE t (id INT PRIMARY KEY, s VARBINARY(60000) NOT NULL, c VARCHAR(700) NOT NULL)",
+        "CREATE MATERIALIZED VIEW long_key AS SELECT s, COUNT(*) AS n FROM t GROUP BY s",
+        "CREATE MATERIALIZED VIEW short_key AS SELECT c, COUNT(*) AS n FROM t GROUP BY c",
+        "CREATE MATERIALIZED VIEW two AS SELECT DISTINCT c, c AS d FROM t",
+    ])
+    .catalog;
+    let key = |view: &str| catalog.find("test", view).unwrap().info.primary_key.clone();
+    assert_eq!(key("long_key"), [0_usize; 0]);
+    assert_eq!(key("short_key"), [0]);
+    assert!(key("two").len() <= 1, "{:?}", key("two"));
+}
+
+#[test]
 fn a_views_key_is_its_stream_key() {
     let catalog = world().catalog;
     let v = catalog.find("test", "V").unwrap();

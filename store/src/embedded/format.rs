@@ -378,9 +378,12 @@ pub(crate) fn history_key(key: &[u8], commit_ts: Timestamp) -> Bytes {
     bytes.freeze()
 }
 
-/// Refuses a key that the engine cannot take in any of the forms it is written in; of these the key of a
-/// replaced version is the longest.
-pub(crate) fn check_key_length(key: &[u8]) -> Result<()> {
+/// Refuses a key that a store cannot take: an empty one, or one of more than 65,525 bytes, where a zero byte
+/// counts twice. Of the forms in which a key is written that of a replaced version is the longest.
+///
+/// # Errors
+/// `Invalid` if the store would refuse a write of the key.
+pub fn check_key_length(key: &[u8]) -> Result<()> {
     let zeros = key.iter().filter(|byte| **byte == 0).count();
     let longest = key.len() + zeros + HISTORY_KEY_MORE;
     if key.is_empty() {

@@ -121,3 +121,42 @@ async fn settings_that_do_not_fit_are_refused() {
     let error = Tidemill::open(config).await.err().expect("everybody could enter");
     assert!(error.message().contains("authentication"), "{error}");
 }
+
+/// The longest declared keys make no key of the store, and longer values may be grouped by.
+#[tokio::test]
+async fn long_values_are_keys_of_views_and_the_store_stays_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config::in_directory(folder.path().join("data"));
+    let tidemill = Tidemill::open(config.clone()).await.unwrap();
+    let mut session = tidemill.session().unwrap();
+    let error = session.execute("CREATE TABLE k (a VARBINARY(65535) PRIMARY KEY)").await.unwrap_err();
+    assert_eq!(error.mysql_code(), Some(1071), "{error}");
+    session.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARBINARY(60000) NOT NULL)").await.unwrap();
+    session.execute("CREATE TABLE k (a VARBINARY(3072) PRIMARY KEY)").await.unwrap();
+    session.execute("CREATE MATERIALIZED VIEW g AS SELECT v, count(*) AS n FROM t GROUP BY v").await.unwrap();
+    session.execute("CREATE MATERIALIZED VIEW d AS SELECT DISTINCT v FROM t").await.unwrap();
+    let error = session
+        .execute("CREATE MATERIALIZED VIEW c CLUSTER BY (v) AS SELECT v, count(*) AS n FROM t GROUP BY v")
+        .await
+        .unwrap_err();
+    assert_eq!(error.mysql_code(), Some(1071), "{error}");
+    session
+        .execute("INSERT INTO t VALUES (1, repeat('x', 60000)), (2, repeat('x', 60000)), (3, repeat('\\0', 60000))")
+        .await
+        .unwrap();
+    session.execute("INSERT INTO k VALUES (repeat('\\0', 3072)), (repeat('k', 3072))").await.unwrap();
+    for mode in ["fresh", "wait"] {
+        session.execute(&format!("SET tidemill_read_mode = '{mode}'")).await.unwrap();
+        let answer = session.execute("SELECT length(v), n FROM g ORDER BY n").await.unwrap();
+        assert_eq!(answer.texts(), [["60000", "1"], ["60000", "2"]], "{mode}");
+        assert_eq!(session.execute("SELECT count(*) FROM d").await.unwrap().first(), Some("2"));
+    }
+    session.execute("DELETE FROM t WHERE id = 1").await.unwrap();
+    assert!(session.execute("VERIFY MATERIALIZED VIEW g").await.unwrap().rows.is_empty());
+    drop(session);
+    tidemill.shutdown().await.unwrap();
+    let tidemill = Tidemill::open(config).await.unwrap();
+    assert_eq!(tidemill.execute("SELECT count(*) FROM k").await.unwrap().first(), Some("2"));
+    assert_eq!(tidemill.execute("SELECT max(n) FROM g").await.unwrap().first(), Some("1"));
+    tidemill.shutdown().await.unwrap();
+}

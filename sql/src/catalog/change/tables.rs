@@ -65,6 +65,7 @@ fn table_info(statement: &CreateTable) -> Result<TableInfo> {
         columns[position].not_null = true;
         primary_key.push(position);
     }
+    check_key_bytes(&columns, &primary_key)?;
     Ok(TableInfo {
         id: 0,
         name: statement.name.name.clone(),
@@ -74,6 +75,15 @@ fn table_info(statement: &CreateTable) -> Result<TableInfo> {
         indexes: Vec::new(),
         comment: statement.comment.clone(),
     })
+}
+
+/// Refuses a key that MySQL has no room for.
+pub(super) fn check_key_bytes(columns: &[ColumnInfo], key: &[usize]) -> Result<()> {
+    if tidb::is_possible_key(key.iter().map(|at| &columns[*at].column_type)) {
+        return Ok(());
+    }
+    let bytes = tidb::KEY_BYTES_MAX;
+    Err(Error::mysql(1071, format!("specified key was too long; max key length is {bytes} bytes")))
 }
 
 fn column_info(index: usize, column: &ColumnDefinition) -> ColumnInfo {

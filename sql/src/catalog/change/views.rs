@@ -8,7 +8,7 @@ use tidb::TableInfo;
 use types::{Error, JobId, Result, TableId, Timestamp, records};
 
 use super::drops::{drop_one, needed};
-use super::tables::is_handle;
+use super::tables::{check_key_bytes, is_handle};
 use super::{CatalogChange, Refresh, check_name, noted, put, signed};
 use crate::ViewPlan;
 use crate::catalog::{Catalog, TableDefinition, ViewDefinition, ViewSettings, ViewState};
@@ -262,6 +262,7 @@ fn primary_key(new: &NewView, plan: &ViewPlan) -> Result<Vec<usize>> {
             primary_key.push(position);
         }
     }
+    check_key_bytes(&plan.columns, &primary_key)?;
     let Some(stream_key) = &plan.key else {
         let Some(name) = new.cluster_by.first() else { return Ok(Vec::new()) };
         let text = format!(
@@ -276,5 +277,6 @@ fn primary_key(new: &NewView, plan: &ViewPlan) -> Result<Vec<usize>> {
             primary_key.push(*position);
         }
     }
+    check_key_bytes(&plan.columns, &primary_key)?;
     Ok(primary_key)
 }
