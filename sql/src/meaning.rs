@@ -13,10 +13,9 @@ mod using;
 use std::collections::BTreeSet;
 
 use sqlparser::ast::{
-    Cte, Expr, GroupByExpr, GroupByWithModifier, Ident, JoinConstraint, JoinOperator, LimitClause,
-    ObjectName, ObjectNamePart, OrderBy, OrderByKind, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, SetOperator, SetQuantifier, TableAlias, TableFactor,
-    TableWithJoins,
+    Cte, Expr, GroupByExpr, Ident, JoinConstraint, JoinOperator, LimitClause, ObjectName, ObjectNamePart,
+    OrderBy, OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, SetOperator,
+    SetQuantifier, TableAlias, TableFactor, TableWithJoins,
 };
 use types::{Error, Result};
 
@@ -110,11 +109,13 @@ impl<'a> Rewrite<'a> {
         if query.fetch.is_some() || query.for_clause.is_some() || !query.pipe_operators.is_empty() {
             return Err(unsupported("FETCH, FOR XML or pipes"));
         }
-        // SELECT ... FOR UPDATE and LOCK IN SHARE MODE: transactions detect conflicts on writes only.
-        if self.for_view && !query.locks.is_empty() {
-            return Err(unsupported("FOR UPDATE in a view"));
+        // Transactions conflict on what they write: a read that pretends to lock would be a lost update.
+        if !query.locks.is_empty() {
+            return Err(unsupported(
+                "SELECT ... FOR UPDATE or FOR SHARE: transactions conflict on the rows that they write, so \
+                 UPDATE the row that is to be guarded",
+            ));
         }
-        query.locks.clear();
         let n_ctes = self.ctes.len();
         if let Some(with) = &mut query.with {
             if with.recursive && self.for_view {
@@ -267,7 +268,6 @@ impl<'a> Rewrite<'a> {
         }
         match modifiers.as_slice() {
             [] => Ok(()),
-            [GroupByWithModifier::Rollup] if !self.for_view => Ok(()),
             [modifier, ..] => Err(unsupported(&format!("GROUP BY ... {modifier}"))),
         }
     }
@@ -338,6 +338,9 @@ impl<'a> Rewrite<'a> {
 
     fn table_factor(&mut self, factor: &mut TableFactor) -> Result<()> {
         match factor {
+            TableFactor::Table { sample: Some(_), .. } | TableFactor::Derived { sample: Some(_), .. } => {
+                Err(unsupported("TABLESAMPLE"))
+            }
             TableFactor::Table { name, alias, args, version, index_hints, partitions, .. } => {
                 if args.is_some() || version.is_some() || !partitions.is_empty() {
                     return Err(unsupported(&format!(

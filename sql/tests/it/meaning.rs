@@ -456,6 +456,17 @@ fn errors_have_mysqls_numbers() {
     assert_eq!(code("SELECT NOPE(1)"), Some(1305));
     assert_eq!(code("SELECT LENGTH()"), Some(1582));
     assert_eq!(code("SELECT @@nope"), Some(1193));
-    assert_eq!(code("SELECT 1 INTERSECT ALL SELECT 1"), Some(1235));
+    for ignored in [
+        "SELECT 1 INTERSECT ALL SELECT 1",
+        "SELECT day, COUNT(*) FROM t GROUP BY day WITH ROLLUP",
+        "SELECT day, COUNT(*) FROM t GROUP BY day WITH CUBE",
+        "SELECT id FROM t TABLESAMPLE (1 PERCENT)",
+        "SELECT id FROM (SELECT id FROM t) AS d TABLESAMPLE (1 PERCENT)",
+        "SELECT id FROM t FOR UPDATE",
+        "SELECT id FROM t FOR SHARE",
+        "SELECT id FROM (SELECT id FROM t FOR UPDATE) AS d",
+    ] {
+        assert_eq!(code(ignored), Some(1235), "{ignored}");
+    }
     assert_eq!(code("SELECT day FROM t WHERE day = 'abc'"), Some(1525));
 }
