@@ -15,6 +15,7 @@ pub(crate) use carried::{Digits, carried, digits_of, has_target, shown_type};
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{DataType, Field, FieldRef};
@@ -162,6 +163,8 @@ pub(crate) struct Library {
     zone_name: String,
     now_micros: i64,
     division_by_zero: DivisionByZero,
+    /// How many names were made for this plan.
+    n_names: Arc<AtomicUsize>,
 }
 
 impl Library {
@@ -173,7 +176,13 @@ impl Library {
             zone_name: settings.time_zone.clone(),
             now_micros: now_ms.saturating_mul(1000),
             division_by_zero: settings.division_by_zero,
+            n_names: Arc::default(),
         })
+    }
+
+    /// A name that no column of the plan has; the same plan has the same names each time.
+    pub(crate) fn fresh_name(&self) -> String {
+        format!("#outer{}", self.n_names.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn zone(&self) -> &Zone {

@@ -11,9 +11,9 @@ mod subquery;
 
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, JoinConstraint, JoinType, Result as PlanResult};
+use datafusion::common::{Column, DFSchema, JoinConstraint, JoinType, Result as PlanResult, TableReference};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
 use datafusion::logical_expr::{
@@ -121,7 +121,13 @@ fn lower_subqueries(node: LogicalPlan, library: &Library) -> PlanResult<LogicalP
 
 fn has_correlated(expr: &Expr) -> PlanResult<bool> {
     expr.exists(|expr| {
-        Ok(matches!(expr, Expr::ScalarSubquery(subquery) if shape::is_correlated(&subquery.subquery)))
+        let subquery = match expr {
+            Expr::ScalarSubquery(subquery) => subquery,
+            Expr::Exists(exists) => &exists.subquery,
+            Expr::InSubquery(subquery) => &subquery.subquery,
+            _ => return Ok(false),
+        };
+        Ok(shape::is_correlated(&subquery.subquery))
     })
 }
 
@@ -139,7 +145,28 @@ fn lower_union(union: Union, library: &Library) -> PlanResult<LogicalPlan> {
         .into_iter()
         .map(|input| convert_columns(input, &targets, library))
         .collect::<PlanResult<Vec<_>>>()?;
+    let inputs = under_names_of_first(inputs)?;
     Ok(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?))
+}
+
+/// The engine looks for the first input's names where only another is left.
+fn under_names_of_first(mut inputs: Vec<Arc<LogicalPlan>>) -> PlanResult<Vec<Arc<LogicalPlan>>> {
+    let Some(first) = inputs.first().map(|first| Arc::clone(first.schema())) else { return Ok(inputs) };
+    for input in inputs.iter_mut() {
+        let named = |name: &str, (qualifier, field): (Option<&TableReference>, &FieldRef)| {
+            qualifier.is_none() && field.name() == name
+        };
+        let schema = Arc::clone(input.schema());
+        if first.fields().iter().zip(schema.iter()).all(|(wanted, field)| named(wanted.name(), field)) {
+            continue;
+        }
+        let columns = first.fields().iter().zip(schema.iter());
+        let columns =
+            columns.map(|(wanted, field)| Expr::Column(Column::from(field)).alias(wanted.name().clone()));
+        let projection = Projection::try_new(columns.collect(), Arc::clone(input))?;
+        *input = Arc::new(LogicalPlan::Projection(projection));
+    }
+    Ok(inputs)
 }
 
 fn convert_columns(

@@ -3,6 +3,7 @@
 mod context;
 mod lower_case;
 mod output;
+mod rules;
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,8 +13,6 @@ use datafusion::common::{Column, DFSchema, Result as PlanResult, TableReference}
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, TableSource};
-use datafusion::optimizer::single_distinct_to_groupby::SingleDistinctToGroupBy;
-use datafusion::optimizer::{Optimizer, OptimizerRule};
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::planner::{PlannerContext, SqlToRel};
 use sqlparser::ast;
@@ -28,6 +27,7 @@ use crate::{Settings, aggregates, from_datafusion};
 
 pub(crate) use context::{Context, parser_options};
 pub(crate) use output::{Declared, Known, OutputNames, column_types, fraction_digits, known};
+pub(crate) use rules::{CrossJoins, PushDown};
 
 /// Finds what a name in a query stands for. Implemented by whoever runs the query.
 pub trait Resolver: Send + Sync {
@@ -77,18 +77,9 @@ fn config() -> SessionConfig {
     options.optimizer.filter_null_join_keys = true;
     // It keeps extremes of its own, found by the names of the aggregates.
     options.optimizer.enable_topk_aggregation = false;
+    // Rules find out that a column is never NULL, and the check takes that for a difference.
+    options.execution.skip_physical_aggregate_schema_check = true;
     config
-}
-
-/// The engine's rules without the one that takes aggregates for its own: beside one DISTINCT it would add up
-/// sums, which for floating numbers rounds twice.
-fn rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
-    let excluded = SingleDistinctToGroupBy::new();
-    let rules = Optimizer::new().rules;
-    let n_rules = rules.len();
-    let kept: Vec<_> = rules.into_iter().filter(|rule| rule.name() != excluded.name()).collect();
-    assert_eq!(kept.len() + 1, n_rules, "the engine has one rule '{}'", excluded.name());
-    kept
 }
 
 /// A session of the batch engine with our functions and aggregates, in which planned queries run.
@@ -101,7 +92,7 @@ pub fn session_state() -> SessionState {
         SessionStateBuilder::new()
             .with_config(config())
             .with_default_features()
-            .with_optimizer_rules(rules())
+            .with_optimizer_rules(rules::of_queries())
             .with_aggregate_functions(aggregates::all())
             .build()
     };

@@ -24,7 +24,7 @@ use crate::catalog::Catalog;
 use crate::class;
 use crate::functions::Library;
 use crate::meaning::{Aliases, Rewrite};
-use crate::plan::{OutputNames, column_types, logical_plan, table_columns};
+use crate::plan::{CrossJoins, OutputNames, PushDown, column_types, logical_plan, table_columns};
 use crate::{Settings, from_datafusion, session_state};
 
 /// Everything that CREATE MATERIALIZED VIEW derives from a query.
@@ -106,11 +106,11 @@ fn rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         Arc::new(rule::extract_equijoin_predicate::ExtractEquijoinPredicate::new()),
         Arc::new(rule::eliminate_duplicated_expr::EliminateDuplicatedExpr::new()),
         Arc::new(rule::eliminate_filter::EliminateFilter::new()),
-        Arc::new(rule::eliminate_cross_join::EliminateCrossJoin::new()),
+        Arc::new(CrossJoins::default()),
         Arc::new(rule::propagate_empty_relation::PropagateEmptyRelation::new()),
         Arc::new(rule::filter_null_join_keys::FilterNullJoinKeys::default()),
         Arc::new(rule::eliminate_outer_join::EliminateOuterJoin::new()),
-        Arc::new(rule::push_down_filter::PushDownFilter::new()),
+        Arc::new(PushDown::default()),
         Arc::new(rule::optimize_projections::OptimizeProjections::new()),
     ]
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, JoinType, Result as PlanResult, ScalarValue};
+use datafusion::common::{Column, JoinType, Result as PlanResult, ScalarValue};
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Distinct, Expr, Filter, Join, Limit, LogicalPlan, Operator, Projection, Subquery,
@@ -15,6 +15,7 @@ use datafusion::logical_expr::{
 };
 
 use super::subquery::{has_subquery, refused};
+use crate::functions::{Library, call_udf};
 
 /// What a correlated subquery amounts to.
 pub(super) enum Shape {
@@ -36,12 +37,18 @@ pub(super) fn is_correlated(plan: &LogicalPlan) -> bool {
     found || walked.is_err()
 }
 
+/// A subquery with another plan in it.
+pub(super) fn with_plan(subquery: &Subquery, plan: LogicalPlan) -> Subquery {
+    let outer_ref_columns = plan.all_out_ref_exprs();
+    Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: subquery.spans.clone() }
+}
+
 /// The shape of a correlated subquery. `keeps_value` is false for EXISTS, which does not look at it.
-pub(super) fn of(subquery: &Subquery, keeps_value: bool) -> PlanResult<Shape> {
+pub(super) fn of(subquery: &Subquery, keeps_value: bool, library: &Library) -> PlanResult<Shape> {
     let Some(plan) = without_order(subquery.subquery.as_ref().clone(), !keeps_value)? else {
         return Ok(Shape::Empty);
     };
-    if let Some(row) = one_row(&plan, subquery)? {
+    if let Some(row) = one_row(&plan, subquery, library)? {
         let OneRow { condition, columns } = row;
         let value = columns.into_iter().next().map_or_else(|| lit(ScalarValue::Null), |(_, value)| value);
         return Ok(Shape::OneRow { condition, value });
@@ -94,6 +101,17 @@ fn is_one_row(plan: &LogicalPlan) -> bool {
     }
 }
 
+/// Whether a plan has one row whatever its tables hold.
+pub(super) fn always_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => always_one_row(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => always_one_row(&alias.input),
+        LogicalPlan::Distinct(Distinct::All(input)) => always_one_row(input),
+        LogicalPlan::Filter(_) => false,
+        other => is_one_row(other),
+    }
+}
+
 /// One row in terms of the outer query.
 struct OneRow {
     condition: Option<Expr>,
@@ -123,13 +141,13 @@ impl OneRow {
 
 /// The row of a subquery that has one at most whatever its tables hold: aggregates without groups, and
 /// nothing above them that looks at several rows.
-fn one_row(plan: &LogicalPlan, subquery: &Subquery) -> PlanResult<Option<OneRow>> {
+fn one_row(plan: &LogicalPlan, subquery: &Subquery, library: &Library) -> PlanResult<Option<OneRow>> {
     if !is_one_row(plan) {
         return Ok(None);
     }
     match plan {
         LogicalPlan::Projection(projection) => {
-            let Some(row) = one_row(&projection.input, subquery)? else { return Ok(None) };
+            let Some(row) = one_row(&projection.input, subquery, library)? else { return Ok(None) };
             let mut columns = Vec::with_capacity(projection.expr.len());
             for (expr, (qualifier, field)) in projection.expr.iter().zip(projection.schema.iter()) {
                 let value = row.outside(expr.clone().unalias_nested().data)?;
@@ -138,7 +156,7 @@ fn one_row(plan: &LogicalPlan, subquery: &Subquery) -> PlanResult<Option<OneRow>
             Ok(Some(OneRow { columns, ..row }))
         }
         LogicalPlan::Filter(filter) => {
-            let Some(mut row) = one_row(&filter.input, subquery)? else { return Ok(None) };
+            let Some(mut row) = one_row(&filter.input, subquery, library)? else { return Ok(None) };
             let condition = row.outside(filter.predicate.clone())?;
             row.condition = Some(match row.condition.take() {
                 None => condition,
@@ -147,26 +165,27 @@ fn one_row(plan: &LogicalPlan, subquery: &Subquery) -> PlanResult<Option<OneRow>
             Ok(Some(row))
         }
         LogicalPlan::SubqueryAlias(alias) => {
-            let Some(mut row) = one_row(&alias.input, subquery)? else { return Ok(None) };
+            let Some(mut row) = one_row(&alias.input, subquery, library)? else { return Ok(None) };
             for ((column, _), (qualifier, field)) in row.columns.iter_mut().zip(alias.schema.iter()) {
                 *column = Column::from((qualifier, field));
             }
             Ok(Some(row))
         }
-        LogicalPlan::Distinct(Distinct::All(input)) => one_row(input, subquery),
-        LogicalPlan::Aggregate(aggregate) => of_aggregate(aggregate, subquery).map(Some),
+        LogicalPlan::Distinct(Distinct::All(input)) => one_row(input, subquery, library),
+        LogicalPlan::Aggregate(aggregate) => of_aggregate(aggregate, subquery, library).map(Some),
         _ => Ok(Some(OneRow { condition: None, columns: Vec::new() })),
     }
 }
 
 /// Each aggregate is a scalar subquery of its own: the engine knows its value over no rows.
-fn of_aggregate(aggregate: &Aggregate, subquery: &Subquery) -> PlanResult<OneRow> {
-    let input = Arc::new(below_aggregate(aggregate.input.as_ref().clone())?);
+fn of_aggregate(aggregate: &Aggregate, subquery: &Subquery, library: &Library) -> PlanResult<OneRow> {
+    let input = Arc::new(below_aggregate(aggregate.input.as_ref().clone(), library)?);
     let mut columns = Vec::with_capacity(aggregate.aggr_expr.len());
     for (call, (qualifier, field)) in aggregate.aggr_expr.iter().zip(aggregate.schema.iter()) {
         let one = Aggregate::try_new(Arc::clone(&input), Vec::new(), vec![call.clone()])?;
-        let plan = Arc::new(LogicalPlan::Aggregate(one));
-        let value = Expr::ScalarSubquery(Subquery { subquery: plan, ..subquery.clone() });
+        let value = Expr::ScalarSubquery(with_plan(subquery, LogicalPlan::Aggregate(one)));
+        // The engine is of two minds whether a count of nothing may be NULL.
+        let value = call_udf(library.nullable(), vec![value]);
         columns.push((Column::from((qualifier, field)), value));
     }
     Ok(OneRow { condition: None, columns })
@@ -174,7 +193,10 @@ fn of_aggregate(aggregate: &Aggregate, subquery: &Subquery) -> PlanResult<OneRow
 
 /// The rows below the SELECT list, and the value over them.
 fn rows(plan: LogicalPlan) -> PlanResult<Shape> {
-    let first = |plan: &LogicalPlan| Expr::Column(Column::from(plan.schema().qualified_field(0)));
+    let first = |plan: &LogicalPlan| match plan.schema().iter().next() {
+        Some(field) => Expr::Column(Column::from(field)),
+        None => lit(ScalarValue::Null),
+    };
     match plan {
         LogicalPlan::Distinct(Distinct::All(input)) => rows(Arc::unwrap_or_clone(input)),
         LogicalPlan::Projection(projection) => {
@@ -190,28 +212,13 @@ fn rows(plan: LogicalPlan) -> PlanResult<Shape> {
 }
 
 /// A plan whose correlated conditions a semi, anti or mark join can take.
-pub(super) fn joinable(plan: LogicalPlan) -> PlanResult<LogicalPlan> {
-    if is_correlated(&plan) { lift(plan, Above::Rows) } else { Ok(plan) }
+pub(super) fn joinable(plan: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
+    if is_correlated(&plan) { lift(plan, Above::Rows, library) } else { Ok(plan) }
 }
 
 /// A plan whose correlated conditions can pass an aggregate without groups above it.
-pub(super) fn below_aggregate(plan: LogicalPlan) -> PlanResult<LogicalPlan> {
-    if is_correlated(&plan) { lift(plan, Above::Groups) } else { Ok(plan) }
-}
-
-/// A correlated scalar subquery with GROUP BY.
-pub(super) fn grouped(plan: LogicalPlan) -> PlanResult<LogicalPlan> {
-    let mut top = &plan;
-    while let LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::SubqueryAlias(_) = top {
-        match top.inputs().first() {
-            Some(input) => top = input,
-            None => break,
-        }
-    }
-    if !matches!(top, LogicalPlan::Aggregate(aggregate) if !aggregate.aggr_expr.is_empty()) {
-        return Err(refused("a correlated scalar subquery without an aggregate"));
-    }
-    lift(plan, Above::Rows)
+pub(super) fn below_aggregate(plan: LogicalPlan, library: &Library) -> PlanResult<LogicalPlan> {
+    if is_correlated(&plan) { lift(plan, Above::Groups, library) } else { Ok(plan) }
 }
 
 /// What stands above a condition inside its subquery.
@@ -224,15 +231,17 @@ enum Above {
 }
 
 /// Checks a plan whose conditions are to be lifted, and makes its equalities plain.
-fn lift(plan: LogicalPlan, above: Above) -> PlanResult<LogicalPlan> {
+fn lift(plan: LogicalPlan, above: Above, library: &Library) -> PlanResult<LogicalPlan> {
     if !is_correlated(&plan) {
         return Ok(plan);
     }
     let plan = match plan {
-        LogicalPlan::Filter(filter) => lift_filter(filter, above)?,
-        LogicalPlan::Aggregate(aggregate) => lift_aggregate(aggregate, above)?,
-        LogicalPlan::Join(join) => lift_join(join, above)?,
-        LogicalPlan::Sort(sort) if sort.fetch.is_none() => lift(Arc::unwrap_or_clone(sort.input), above)?,
+        LogicalPlan::Filter(filter) => lift_filter(filter, above, library)?,
+        LogicalPlan::Aggregate(aggregate) => lift_aggregate(aggregate, above, library)?,
+        LogicalPlan::Join(join) => lift_join(join, above, library)?,
+        LogicalPlan::Sort(sort) if sort.fetch.is_none() => {
+            lift(Arc::unwrap_or_clone(sort.input), above, library)?
+        }
         other => {
             if let Some(name) = blocking(&other) {
                 return Err(refused(&format!("a correlated condition below {name} of a subquery")));
@@ -240,7 +249,7 @@ fn lift(plan: LogicalPlan, above: Above) -> PlanResult<LogicalPlan> {
             if !other.expressions().iter().all(|expr| !expr.contains_outer()) {
                 return Err(refused("an outer column outside the WHERE of a correlated subquery"));
             }
-            other.map_children(|input| lift(input, above).map(Transformed::yes))?.data
+            other.map_children(|input| lift(input, above, library).map(Transformed::yes))?.data
         }
     };
     plan.recompute_schema()
@@ -260,43 +269,64 @@ fn blocking(plan: &LogicalPlan) -> Option<&'static str> {
     }
 }
 
-fn lift_filter(filter: Filter, above: Above) -> PlanResult<LogicalPlan> {
-    let input = lift(Arc::unwrap_or_clone(filter.input), above)?;
-    if above == Above::Rows || !filter.predicate.contains_outer() {
+fn lift_filter(filter: Filter, above: Above, library: &Library) -> PlanResult<LogicalPlan> {
+    let input = lift(Arc::unwrap_or_clone(filter.input), above, library)?;
+    if is_correlated(&input) && has_subquery(&filter.predicate) {
+        return Err(refused("a subquery above correlated conditions of a subquery"));
+    }
+    if !filter.predicate.contains_outer() {
         return Ok(LogicalPlan::Filter(Filter::try_new(filter.predicate, Arc::new(input))?));
     }
-    let mut keys = Vec::new();
+    let mut keys = Keys { library, keys: Vec::new() };
     let mut conditions = Vec::new();
     for condition in split_conjunction_owned(filter.predicate) {
-        if condition.contains_outer() {
-            let (inner, outer) = equality(condition)?;
-            let inner = match inner {
-                Expr::Column(_) => inner,
-                computed => {
-                    let name = key_name(input.schema(), keys.len());
-                    keys.push(computed.alias(&name));
-                    Expr::Column(Column::new_unqualified(name))
-                }
-            };
-            conditions.push(super::expr::binary(inner, Operator::Eq, outer));
-        } else {
-            conditions.push(condition);
-        }
+        conditions.push(match above {
+            _ if !condition.contains_outer() => condition,
+            Above::Rows => keys.of_columns(condition)?,
+            Above::Groups => {
+                let (inner, outer) = equality(condition)?;
+                super::expr::binary(keys.of(inner), Operator::Eq, outer)
+            }
+        });
     }
-    let input = if keys.is_empty() {
-        input
-    } else {
-        let columns = input.schema().iter().map(|field| Expr::Column(Column::from(field)));
-        let columns: Vec<Expr> = columns.chain(keys).collect();
-        LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input))?)
-    };
+    let columns = input.schema().iter().map(|field| Expr::Column(Column::from(field)));
+    let named = keys.keys.into_iter().map(|(key, name)| key.alias(name));
+    let columns: Vec<Expr> = columns.chain(named).collect();
+    let input = LogicalPlan::Projection(Projection::try_new(columns, Arc::new(input))?);
     let predicate = conjunction(conditions).unwrap_or_else(|| lit(true));
     Ok(LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(input))?))
 }
 
-/// A name that no column of the schema has.
-fn key_name(schema: &DFSchema, index: usize) -> String {
-    format!("#outer{}", schema.fields().len() + index)
+/// What the conditions to be lifted look at, under names that nothing else has: the engine finds it by
+/// name above the subquery, where columns of different tables are no longer told apart.
+struct Keys<'a> {
+    library: &'a Library,
+    keys: Vec<(Expr, String)>,
+}
+
+impl Keys<'_> {
+    fn of(&mut self, key: Expr) -> Expr {
+        let known = self.keys.iter().find(|(known, _)| *known == key).map(|(_, name)| name.clone());
+        let name = known.unwrap_or_else(|| {
+            let name = self.library.fresh_name();
+            self.keys.push((key, name.clone()));
+            name
+        });
+        Expr::Column(Column::new_unqualified(name))
+    }
+
+    fn of_columns(&mut self, condition: Expr) -> PlanResult<Expr> {
+        let named = condition.transform_down(|expr| match expr {
+            Expr::Column(_) | Expr::ScalarSubquery(_) => {
+                Ok(Transformed::new(self.of(expr), true, TreeNodeRecursion::Jump))
+            }
+            Expr::Exists(_) | Expr::InSubquery(_) => {
+                Err(refused("a subquery beside an outer column in one condition of a subquery"))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(named.data)
+    }
 }
 
 /// `inner = outer`, where each side names columns of its own query only.
@@ -317,7 +347,7 @@ fn equality(condition: Expr) -> PlanResult<(Expr, Expr)> {
     Err(refused("an aggregate over rows that an outer column chooses by anything but ="))
 }
 
-fn lift_aggregate(aggregate: Aggregate, above: Above) -> PlanResult<LogicalPlan> {
+fn lift_aggregate(aggregate: Aggregate, above: Above, library: &Library) -> PlanResult<LogicalPlan> {
     let Aggregate { input, group_expr, aggr_expr, .. } = aggregate;
     if group_expr.is_empty() {
         return Err(refused("a correlated condition below an aggregate of a derived table"));
@@ -330,12 +360,12 @@ fn lift_aggregate(aggregate: Aggregate, above: Above) -> PlanResult<LogicalPlan>
     }
     // Groups without aggregates are DISTINCT: more of them change nothing for EXISTS.
     let below = if aggr_expr.is_empty() { above } else { Above::Groups };
-    let input = lift(Arc::unwrap_or_clone(input), below)?;
+    let input = lift(Arc::unwrap_or_clone(input), below, library)?;
     Ok(LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(input), group_expr, aggr_expr)?))
 }
 
 /// Conditions pass a join from a side whose rows it never fills with NULLs.
-fn lift_join(mut join: Join, above: Above) -> PlanResult<LogicalPlan> {
+fn lift_join(mut join: Join, above: Above, library: &Library) -> PlanResult<LogicalPlan> {
     let (left_passes, right_passes) = match join.join_type {
         JoinType::Inner => (true, true),
         JoinType::Left => (true, false),
@@ -350,16 +380,29 @@ fn lift_join(mut join: Join, above: Above) -> PlanResult<LogicalPlan> {
     if in_condition && join.join_type != JoinType::Inner {
         return Err(refused("an outer column in the ON of an outer join of a subquery"));
     }
-    join.left = Arc::new(lift(Arc::unwrap_or_clone(join.left), above)?);
-    join.right = Arc::new(lift(Arc::unwrap_or_clone(join.right), above)?);
-    if !in_condition {
-        return Ok(LogicalPlan::Join(join));
+    let mut above_join = Vec::new();
+    for side in [&mut join.left, &mut join.right] {
+        let lifted = lift(side.as_ref().clone(), above, library)?;
+        *side = Arc::new(match lifted {
+            LogicalPlan::Filter(filter) if filter.predicate.contains_outer() => {
+                above_join.push(filter.predicate);
+                Arc::unwrap_or_clone(filter.input)
+            }
+            other => other,
+        });
+        if is_correlated(side) {
+            return Err(refused("a correlated derived table in a join"));
+        }
     }
-    // The condition moves above the join, where it can be lifted.
-    let condition = join.filter.take();
-    let plan = LogicalPlan::Join(join).recompute_schema()?;
-    match condition {
-        None => Ok(plan),
-        Some(predicate) => lift_filter(Filter::try_new(predicate, Arc::new(plan))?, above),
+    let condition = if in_condition { join.filter.take() } else { None };
+    let mut plan = LogicalPlan::Join(join).recompute_schema()?;
+    if let Some(predicate) = condition {
+        plan = lift_filter(Filter::try_new(predicate, Arc::new(plan))?, above, library)?;
     }
+    let Some(predicate) = conjunction(above_join) else { return Ok(plan) };
+    let (predicate, input) = match plan {
+        LogicalPlan::Filter(filter) => (filter.predicate.and(predicate), filter.input),
+        other => (predicate, Arc::new(other)),
+    };
+    Ok(LogicalPlan::Filter(Filter::try_new(predicate, input)?))
 }

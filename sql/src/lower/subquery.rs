@@ -84,7 +84,7 @@ impl Subqueries<'_> {
             },
             Expr::InSubquery(subquery) => self.in_subquery(subquery, place),
             Expr::Exists(Exists { subquery, negated }) => self.exists(subquery, negated, place),
-            Expr::ScalarSubquery(subquery) => scalar(subquery),
+            Expr::ScalarSubquery(subquery) => self.scalar(subquery),
             Expr::SetComparison(_) => Err(refused("a comparison with ANY or ALL of a subquery")),
             other => Ok(other.map_children(|child| self.rewrite(child, below).map(Transformed::yes))?.data),
         }
@@ -120,17 +120,14 @@ impl Subqueries<'_> {
         if !shape::is_correlated(&subquery.subquery) {
             return self.exists_rows(subquery, negated, place);
         }
-        match shape::of(&subquery, false)? {
+        match shape::of(&subquery, false, self.library)? {
             Shape::Empty => Ok(lit(negated)),
             Shape::OneRow { condition: None, .. } => Ok(lit(!negated)),
             Shape::OneRow { condition: Some(condition), .. } => {
                 let condition = Box::new(condition);
                 Ok(if negated { Expr::IsNotTrue(condition) } else { Expr::IsTrue(condition) })
             }
-            Shape::Rows { input, .. } => {
-                let subquery = Subquery { subquery: Arc::new(input), ..subquery };
-                self.exists_rows(subquery, negated, place)
-            }
+            Shape::Rows { input, .. } => self.exists_rows(shape::with_plan(&subquery, input), negated, place),
         }
     }
 
@@ -138,20 +135,21 @@ impl Subqueries<'_> {
     fn exists_rows(&self, subquery: Subquery, negated: bool, place: Place) -> PlanResult<Expr> {
         let is_correlated = shape::is_correlated(&subquery.subquery);
         if place == Place::Conjunct || (place != Place::Value && is_correlated) {
-            let plan = shape::joinable(Arc::unwrap_or_clone(subquery.subquery))?;
-            let subquery = Subquery { subquery: Arc::new(plan), ..subquery };
+            let plan = shape::joinable(subquery.subquery.as_ref().clone(), self.library)?;
+            let subquery = shape::with_plan(&subquery, plan);
             return Ok(Expr::Exists(Exists { subquery, negated }));
         }
-        let count = self.count(subquery)?;
+        let count = self.count(&subquery)?;
         let operator = if negated { Operator::Eq } else { Operator::Gt };
         Ok(super::expr::binary(count, operator, lit(0_i64)))
     }
 
-    fn count(&self, subquery: Subquery) -> PlanResult<Expr> {
-        let input = shape::below_aggregate(Arc::unwrap_or_clone(subquery.subquery))?;
+    fn count(&self, subquery: &Subquery) -> PlanResult<Expr> {
+        let input = shape::below_aggregate(subquery.subquery.as_ref().clone(), self.library)?;
         let count = aggregates::count_rows().alias("#count");
         let aggregate = LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(input), Vec::new(), vec![count])?);
-        Ok(Expr::ScalarSubquery(Subquery { subquery: Arc::new(aggregate), ..subquery }))
+        let count = Expr::ScalarSubquery(shape::with_plan(subquery, aggregate));
+        Ok(call_udf(self.library.nullable(), vec![count]))
     }
 
     fn in_subquery(&self, subquery: InSubquery, place: Place) -> PlanResult<Expr> {
@@ -163,7 +161,7 @@ impl Subqueries<'_> {
         if !shape::is_correlated(&subquery.subquery) {
             return self.in_rows(value, subquery, negated, place);
         }
-        match shape::of(&subquery, true)? {
+        match shape::of(&subquery, true, self.library)? {
             Shape::Empty => Ok(lit(negated)),
             Shape::OneRow { condition, value: one } => {
                 let equal = super::expr::binary(value, Operator::Eq, one);
@@ -174,7 +172,7 @@ impl Subqueries<'_> {
                 Ok(if negated { Expr::Not(Box::new(found)) } else { found })
             }
             Shape::Rows { input, value: item } => {
-                let parts = Parts { value, item, input, outer: subquery.outer_ref_columns.clone(), subquery };
+                let parts = Parts { value, item, input, subquery };
                 self.correlated_in(parts, negated, place)
             }
         }
@@ -182,32 +180,34 @@ impl Subqueries<'_> {
 
     /// IN of rows that do not depend on the outer row.
     fn in_rows(&self, value: Expr, subquery: Subquery, negated: bool, place: Place) -> PlanResult<Expr> {
-        let is_two_valued = matches!(place, Place::Conjunct | Place::Disjunct);
-        if !negated && is_two_valued {
+        if value.contains_outer() {
+            return Err(refused("IN (SELECT ...) of an outer column within a correlated subquery"));
+        }
+        if !negated && place == Place::Conjunct {
             return Ok(Expr::InSubquery(InSubquery::new(Box::new(value), subquery, false)));
         }
-        // The join finds its key by the columns of the value.
-        if place == Place::Conjunct
-            && value.any_column_refs()
-            && !value.contains_outer()
-            && !has_subquery(&value)
-        {
+        // The join finds its key by the columns of the value, so that nothing else may become a constant.
+        if place == Place::Conjunct && is_column(&value) {
             let subquery = self.with_nullable(subquery, value.nullable(self.schema)?)?;
             return Ok(Expr::InSubquery(InSubquery::new(Box::new(value), subquery, true)));
         }
         let (qualifier, field) = subquery.subquery.schema().qualified_field(0);
         let item = Expr::Column(Column::from((qualifier, field)));
         let input = subquery.subquery.as_ref().clone();
-        let parts = Parts { value, item, input, outer: Vec::new(), subquery };
+        let parts = Parts { value, item, input, subquery };
+        if !negated && place == Place::Disjunct {
+            let matches = self.equal(&parts)?;
+            return self.exists_where(&parts, matches, false, place);
+        }
         self.spelled_out(&parts, negated, place)
     }
 
     /// The engine looks at columns only when it decides whether a NULL may occur, and a value may be
     /// NULL though its columns are not; so the subquery's column is declared to be NULL perhaps.
-    fn with_nullable(&self, subquery: Subquery, value_is_nullable: bool) -> PlanResult<Subquery> {
+    fn with_nullable(&self, subquery: Subquery, is_nullable: bool) -> PlanResult<Subquery> {
         let schema = subquery.subquery.schema();
         let (qualifier, field) = schema.qualified_field(0);
-        if !value_is_nullable || field.is_nullable() {
+        if !is_nullable || field.is_nullable() {
             return Ok(subquery);
         }
         let name = field.name().clone();
@@ -215,7 +215,7 @@ impl Subqueries<'_> {
         let nullable = call_udf(self.library.nullable(), vec![column]).alias(name);
         let input = Arc::clone(&subquery.subquery);
         let plan = LogicalPlan::Projection(Projection::try_new(vec![nullable], input)?);
-        Ok(Subquery { subquery: Arc::new(plan), ..subquery })
+        Ok(shape::with_plan(&subquery, plan))
     }
 
     fn correlated_in(&self, parts: Parts, negated: bool, place: Place) -> PlanResult<Expr> {
@@ -259,25 +259,13 @@ impl Subqueries<'_> {
 
     /// EXISTS of the rows of the subquery that fulfil a condition.
     fn exists_where(&self, parts: &Parts, condition: Expr, negated: bool, place: Place) -> PlanResult<Expr> {
-        let mut outer = parts.outer.clone();
-        condition.apply(|expr| {
-            if matches!(expr, Expr::OuterReferenceColumn(..)) && !outer.contains(expr) {
-                outer.push(expr.clone());
-            }
-            Ok(TreeNodeRecursion::Continue)
-        })?;
         // The engine knows one correlated filter over a plan.
         let (condition, input) = match parts.input.clone() {
             LogicalPlan::Filter(filter) => (filter.predicate.and(condition), filter.input),
             other => (condition, Arc::new(other)),
         };
         let plan = LogicalPlan::Filter(Filter::try_new(condition, input)?);
-        let spans = parts.subquery.spans.clone();
-        self.exists_rows(
-            Subquery { subquery: Arc::new(plan), outer_ref_columns: outer, spans },
-            negated,
-            place,
-        )
+        self.exists_rows(shape::with_plan(&parts.subquery, plan), negated, place)
     }
 
     /// Value and item are equal, seen from inside the subquery.
@@ -303,6 +291,30 @@ impl Subqueries<'_> {
         })?;
         Ok(outer.data)
     }
+
+    /// A scalar subquery: a correlated one has to be an expression over aggregates.
+    fn scalar(&self, subquery: Subquery) -> PlanResult<Expr> {
+        if !shape::is_correlated(&subquery.subquery) {
+            if shape::always_one_row(&subquery.subquery) {
+                return Ok(Expr::ScalarSubquery(subquery));
+            }
+            // Without a row its value is NULL, whatever is known of its column.
+            return Ok(call_udf(self.library.nullable(), vec![Expr::ScalarSubquery(subquery)]));
+        }
+        let data_type = subquery.subquery.schema().field(0).data_type().clone();
+        match shape::of(&subquery, true, self.library)? {
+            Shape::Empty => null_of(&data_type),
+            Shape::OneRow { condition: None, value } => Ok(value),
+            Shape::OneRow { condition: Some(condition), value } => {
+                let branches = vec![(Box::new(condition), Box::new(value))];
+                let otherwise = Some(Box::new(null_of(&data_type)?));
+                Ok(Expr::Case(Case::new(None, branches, otherwise)))
+            }
+            Shape::Rows { .. } => {
+                Err(refused("a correlated scalar subquery without an aggregate or with GROUP BY"))
+            }
+        }
+    }
 }
 
 /// `value IN (SELECT item FROM input)`.
@@ -310,28 +322,19 @@ struct Parts {
     value: Expr,
     item: Expr,
     input: LogicalPlan,
-    outer: Vec<Expr>,
     subquery: Subquery,
 }
 
-/// A scalar subquery: a correlated one has to be an expression over aggregates.
-fn scalar(subquery: Subquery) -> PlanResult<Expr> {
-    if !shape::is_correlated(&subquery.subquery) {
-        return Ok(Expr::ScalarSubquery(subquery));
-    }
-    let data_type = subquery.subquery.schema().field(0).data_type().clone();
-    match shape::of(&subquery, true)? {
-        Shape::Empty => null_of(&data_type),
-        Shape::OneRow { condition: None, value } => Ok(value),
-        Shape::OneRow { condition: Some(condition), value } => {
-            let branches = vec![(Box::new(condition), Box::new(value))];
-            let otherwise = Some(Box::new(null_of(&data_type)?));
-            Ok(Expr::Case(Case::new(None, branches, otherwise)))
-        }
-        Shape::Rows { .. } => {
-            let plan = shape::grouped(Arc::unwrap_or_clone(subquery.subquery))?;
-            Ok(Expr::ScalarSubquery(Subquery { subquery: Arc::new(plan), ..subquery }))
-        }
+/// Whether a value is a column, perhaps converted.
+fn is_column(value: &Expr) -> bool {
+    match value {
+        Expr::Column(_) => true,
+        Expr::Cast(cast) => is_column(&cast.expr),
+        Expr::ScalarFunction(function) => match function.args.as_slice() {
+            [argument] => is_column(argument),
+            _ => false,
+        },
+        _ => false,
     }
 }
 

@@ -5,6 +5,7 @@
 mod catalog;
 mod expressions;
 mod meaning;
+mod oracle;
 mod statements;
 mod subqueries;
 mod using;

@@ -138,7 +138,60 @@ fn what_a_join_cannot_bring_is_refused_by_name() {
 }
 
 #[test]
+fn a_scalar_subquery_without_a_row_is_null() {
+    check("SELECT (SELECT COUNT(*) FROM o HAVING COUNT(*) > 9) AS a", &["NULL"]);
+    check(
+        "SELECT (SELECT 1 FROM o HAVING COUNT(*) > 9) AS a, (SELECT 1 FROM o WHERE oid = 9) AS b",
+        &["NULL|NULL"],
+    );
+    check("SELECT id FROM c WHERE (SELECT COUNT(*) FROM o HAVING COUNT(*) > 9) IS NULL", &["1", "2", "3"]);
+    check("SELECT id FROM c WHERE (SELECT z FROM o WHERE oid = 9) IS NULL", &["1", "2", "3"]);
+    check_refused("SELECT (SELECT COUNT(*) FROM o WHERE o.cid = c.id GROUP BY cid) AS a FROM c", "GROUP BY");
+}
+
+#[test]
 fn a_scalar_subquery_of_two_rows_is_an_error_by_number() {
     let error = world().query("SELECT id FROM c WHERE id = (SELECT cid FROM o)").unwrap_err();
     assert_eq!(error.mysql_code(), Some(1242), "{error}");
+}
+
+#[test]
+fn columns_of_one_name_are_told_apart_in_a_subquery() {
+    let exists = "SELECT c.id FROM c WHERE EXISTS (SELECT 1 FROM o p JOIN o q ON p.oid <> q.oid WHERE";
+    check(&format!("{exists} q.cid = c.id AND p.cid = 3)"), &["1"]);
+    check(&format!("{exists} q.cid = c.id AND p.x = c.n + 1)"), &["1"]);
+    let count = "SELECT id, (SELECT COUNT(*) FROM o p JOIN o q ON p.oid <> q.oid WHERE q.cid = c.id AND p.x = c.n) AS a";
+    check(&format!("{count} FROM c"), &["1|1", "2|0", "3|0"]);
+    check("SELECT id FROM c WHERE n < 0 OR id IN (SELECT cid AS c0 FROM o)", &["1", "3"]);
+}
+
+#[test]
+fn a_value_that_is_always_null_is_not_in_nothing() {
+    check("SELECT id FROM c WHERE NULLIF(NULL, id) NOT IN (SELECT z FROM o)", &[]);
+    check("SELECT id FROM c WHERE (NULL = id) NOT IN (SELECT z FROM o)", &[]);
+}
+
+#[test]
+fn joins_beside_a_null_safe_one_keep_their_meaning() {
+    let from = "FROM c a JOIN c b ON a.n <=> b.n";
+    check(&format!("SELECT a.id {from} JOIN o ON o.oid = 1"), &["1", "2", "3"]);
+    check(&format!("SELECT a.id {from} JOIN o ON o.x = a.n"), &["1"]);
+    check("SELECT a.id FROM c a JOIN o ON o.x = a.n JOIN c b ON a.n <=> b.n", &["1"]);
+}
+
+#[test]
+fn aggregates_beside_a_distinct_one() {
+    check("SELECT SUM(x) AS s, COUNT(DISTINCT z) AS c, MIN(DISTINCT oid) AS m FROM o", &["3|3|1"]);
+    check("SELECT cid, SUM(x) AS s, MIN(DISTINCT z) AS m FROM o GROUP BY cid", &["1|1|5", "3|2|7"]);
+}
+
+#[test]
+fn a_condition_without_columns_stays_above_an_aggregate_without_groups() {
+    check("SELECT COUNT(*) AS n FROM o HAVING (SELECT COUNT(*) FROM c) > 9", &[]);
+    check("SELECT m FROM (SELECT MAX(z) AS m FROM o) d WHERE (SELECT COUNT(*) FROM c) > 9", &[]);
+    check("SELECT m FROM (SELECT MAX(z) AS m FROM o) d WHERE (SELECT COUNT(*) FROM c) > 2", &["7"]);
+    check(
+        "SELECT m FROM (SELECT MAX(z) AS m FROM o) d WHERE m > 6 AND EXISTS (SELECT 1 FROM c WHERE id > 9)",
+        &[],
+    );
 }
