@@ -27,7 +27,7 @@ pub(crate) struct Offer {
     pub(crate) fill: JobId,
     /// The view it fills.
     pub(crate) view: TableId,
-    /// The only cut at which it may be adopted; any that the job announces without.
+    /// The cut at which it wants to be adopted, or the job's own if that is later; any without.
     at: Option<Timestamp>,
     announce: oneshot::Sender<Timestamp>,
     reached: oneshot::Receiver<()>,

@@ -249,9 +249,6 @@ impl FillRun {
         };
         // The job's run ended before it opened an epoch: its next run takes a new offer.
         let Ok(cut) = cut else { return Ok(None) };
-        if at.is_some_and(|at| at != cut) {
-            return Ok(None);
-        }
         self.worker.absorb(cut).await?;
         if self.worker.read_to == cut {
             self.commit_epoch(cut, self.caught_up(), started).await?;

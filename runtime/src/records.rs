@@ -20,7 +20,8 @@ pub struct FillPosition {
     pub phase: FillPhase,
     /// Source rows taken in so far.
     pub rows_done: u64,
-    /// Whether it is to be adopted at S0: a refresh of a view that stays at its cut.
+    /// Whether it is to be adopted at S0, or at its job's cut if that has passed S0: a refresh of a view that
+    /// stays at its cut.
     #[serde(default)]
     pub frozen: bool,
 }

@@ -294,6 +294,31 @@ async fn a_refresh_over_wrong_data_faults_the_view_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_view_that_is_refreshed_while_it_is_replaced_is_replaced_at_the_later_cut() {
+    let world = World::new().await;
+    world.write(&[("t", 1, Some((1, 1)))]).await;
+    world.create_on_demand("v", COPY).await;
+    world.refresh("v").await.unwrap();
+    let old = world.view_id("v").await;
+    // The fill has its snapshot, and cannot offer itself before the view is refreshed past it.
+    world.fail.arm_always("runtime::fill_offered");
+    let replace = format!("CREATE OR REPLACE MATERIALIZED VIEW v WITH (refresh = 'on demand') AS {GROUPS}");
+    world.run_create(&replace, true).await.unwrap();
+    until("the fill", async || world.fail.hits().contains_key("runtime::fill_offered")).await;
+    let last = world.write(&[("t", 2, Some((1, 2)))]).await;
+    let refreshed = world.refresh("v").await.unwrap();
+    assert!(refreshed.record.cut >= last);
+    world.fail.disarm_all();
+    until("the swap", async || world.view_id("v").await != old).await;
+    assert!(world.check("v").await >= refreshed.record.cut, "it never goes back");
+    world.write(&[("t", 1, None)]).await;
+    world.refresh("v").await.unwrap();
+    world.check("v").await;
+    world.drop_view("v").await.unwrap();
+    world.runtime.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_cancelled_changes_nothing() {
     let world = World::new().await;
     world.write(&[("t", 1, Some((1, 1)))]).await;
