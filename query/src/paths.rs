@@ -265,8 +265,7 @@ impl Engine {
 fn one_ready_job(views: &[Arc<TableDefinition>]) -> Option<JobId> {
     let jobs = views.iter().map(|definition| {
         let view = definition.view.as_ref()?;
-        let follows = !view.refresh.is_by_refresh() && !view.suspended;
-        (view.state == ViewState::Ready && follows).then_some(view.job)
+        (view.state == ViewState::Ready && !view.has_own_job()).then_some(view.job)
     });
     let jobs: BTreeSet<Option<JobId>> = jobs.collect();
     match (jobs.len(), jobs.first()) {

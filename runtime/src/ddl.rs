@@ -16,7 +16,7 @@ use store::{Mutation, Snapshot};
 use types::records::{self, EpochRecord};
 use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, Timestamp};
 
-use crate::records::{DroppedTable, FillPhase, FillPosition, encode};
+use crate::records::{DroppedTable, FillPhase, FillPosition, encode, read_epoch_record};
 use crate::shared::Shared;
 use crate::transaction::repeat;
 
@@ -145,11 +145,8 @@ pub(crate) fn forget_table(gone: &TableDefinition) -> Result<Vec<Mutation>> {
 /// The job's epoch record with one definition more; the first one of a new job.
 async fn count_definitions(shared: &Shared, job: JobId, at: Timestamp) -> Result<Mutation> {
     let key = records::epoch_record_key(job);
-    let record = match Snapshot::new(Arc::clone(&shared.store), at).get(&key).await? {
-        Some(value) => {
-            let record = EpochRecord::decode(&value)?;
-            EpochRecord { definitions: record.definitions + 1, ..record }
-        }
+    let record = match read_epoch_record(&Snapshot::new(Arc::clone(&shared.store), at), job).await? {
+        Some(record) => EpochRecord { definitions: record.definitions + 1, ..record },
         None => EpochRecord { epoch: Epoch(0), cut: at, generation: Generation(0), definitions: 1 },
     };
     Ok(Mutation::put(key, record.encode()))
@@ -159,9 +156,9 @@ async fn count_definitions(shared: &Shared, job: JobId, at: Timestamp) -> Result
 /// and state are those of that checkpoint. The other's record is rewritten in the same transaction, so no
 /// epoch of it comes between.
 async fn detach(shared: &Shared, from: JobId, to: JobId, at: Timestamp) -> Result<Mutation> {
-    let value = Snapshot::new(Arc::clone(&shared.store), at).get(&records::epoch_record_key(from)).await?;
-    let value = value.ok_or_else(|| Error::corrupt(format!("job {from} has no epoch record at {at}")))?;
-    let cut = EpochRecord::decode(&value)?.cut;
+    let record = read_epoch_record(&Snapshot::new(Arc::clone(&shared.store), at), from).await?;
+    let record = record.ok_or_else(|| Error::corrupt(format!("job {from} has no epoch record at {at}")))?;
+    let cut = record.cut;
     shared.store.hold(&hold_name(to), cut).await?;
     let record = EpochRecord { epoch: Epoch(0), cut, generation: Generation(0), definitions: 1 };
     Ok(Mutation::put(records::epoch_record_key(to), record.encode()))

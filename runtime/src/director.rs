@@ -11,9 +11,10 @@ use std::time::Duration;
 use sql::catalog::{Catalog, ViewState};
 use store::Snapshot;
 use tokio_util::sync::CancellationToken;
-use types::records::{EpochRecord, MAIN_JOB, epoch_record_key};
+use types::records::{EpochRecord, MAIN_JOB};
 use types::{Error, ErrorKind, JobId, Result, TableId};
 
+use crate::records::read_epoch_record;
 use crate::shared::Shared;
 use crate::{JobKind, fill, job};
 
@@ -80,8 +81,7 @@ async fn wanted(shared: &Shared) -> Result<BTreeMap<JobId, Wanted>> {
 fn wanted_of(catalog: &Catalog) -> BTreeMap<JobId, Wanted> {
     let mut wanted = BTreeMap::from([(MAIN_JOB, Wanted::Continuous)]);
     for (id, _, view) in catalog.views() {
-        let apart = view.refresh.is_by_refresh() || view.suspended;
-        wanted.insert(view.job, if apart { Wanted::Refreshed } else { Wanted::Continuous });
+        wanted.insert(view.job, if view.has_own_job() { Wanted::Refreshed } else { Wanted::Continuous });
         if let (ViewState::Filling, Some(fill)) = (&view.state, view.fill_job) {
             wanted.insert(fill, Wanted::Fill(id));
         }
@@ -175,5 +175,5 @@ async fn stay_away(shared: &Shared, job: JobId, stop: &CancellationToken) {
 
 async fn newest_record(shared: &Shared, job: JobId) -> Result<Option<EpochRecord>> {
     let snapshot = Snapshot::newest(Arc::clone(&shared.store)).await?;
-    snapshot.get(&epoch_record_key(job)).await?.map(|value| EpochRecord::decode(&value)).transpose()
+    read_epoch_record(&snapshot, job).await
 }

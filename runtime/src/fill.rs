@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use source::Source;
 use sql::catalog::{Catalog, CatalogChange, TableDefinition, ViewState};
-use store::{KeyRange, Mutation, Snapshot};
+use store::{Mutation, Snapshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use types::records;
@@ -22,7 +22,7 @@ use types::{Error, ErrorKind, JobId, Result, TableId, Timestamp};
 
 use crate::board::FillProgress;
 use crate::ddl::{commit_ddl, fill_of};
-use crate::records::{FillPhase, FillPosition, decode, encode, from_hex, to_hex};
+use crate::records::{FillPhase, FillPosition, encode, from_hex, rows_of, to_hex};
 use crate::shared::Shared;
 use crate::views::{Ends, ViewFault};
 use crate::worker::{AtStart, Worker, view_of};
@@ -112,10 +112,9 @@ impl FillRun {
         let definition = catalog.tables.get(&view).filter(|known| is_filled_by(known, worker.job));
         let Some(definition) = definition.cloned() else { return Ok(None) };
         let snapshot = Snapshot::new(Arc::clone(&shared.store), at);
-        let position = snapshot.get(&records::fill_position_key(worker.job)).await?;
+        let position = FillPosition::read(&snapshot, worker.job).await?;
         let position =
             position.ok_or_else(|| Error::corrupt(format!("fill {} has no position", worker.job)))?;
-        let position: FillPosition = decode("position of a fill", &position)?;
         worker.load_view(&catalog, &definition, at).await?;
         let base_tables = view_of(&definition)?.base_tables.clone();
         worker.bind_sources(&catalog)?;
@@ -357,9 +356,7 @@ fn end_faulted(
 
 /// The first and the last key of a table at the snapshot; `None` if it is empty.
 async fn bounds_of(snapshot: &Snapshot, table: TableId) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-    let id = i64::try_from(table.0).map_err(|_| Error::corrupt("a table's id is too large"))?;
-    let (start, end) = tidb::record_range(id);
-    let range = KeyRange::new(start, end);
+    let range = rows_of(table)?;
     let first = snapshot.scan(&range, 1).await?.into_iter().next();
     let last = snapshot.scan_reverse(&range, 1).await?.into_iter().next();
     Ok(first.zip(last).map(|((first, _), (last, _))| (first.to_vec(), last.to_vec())))

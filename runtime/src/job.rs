@@ -13,7 +13,7 @@ use sql::catalog::{Catalog, CatalogChange, TableDefinition, ViewState};
 use store::{Mutation, Snapshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use types::records::{self, EpochRecord};
+use types::records;
 use types::{Error, JobId, Result, TableId, Timestamp};
 
 use crate::RefreshPath;
@@ -21,7 +21,7 @@ use crate::adoption::Announced;
 use crate::board::{JobDoor, Request};
 use crate::ddl::{fill_of, forget_table};
 use crate::records::{
-    FillPhase, FillPosition, RefreshRecord, ViewStats, decode, encode, refresh_key, view_stats_key,
+    FillPhase, FillPosition, RefreshRecord, ViewStats, encode, read_epoch_record, refresh_key,
 };
 use crate::schedule::{Pending, Schedule};
 use crate::shared::Shared;
@@ -249,7 +249,7 @@ impl JobRun {
                 began_ms: request.began_ms,
                 duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
                 rows_read: n_changes,
-                rows_written: part.n_rows_written(*view),
+                rows_written: part.n_rows_written(*view)?,
                 rows_skipped: request.source_rows.saturating_sub(n_changes),
                 source_rows: request.source_rows,
             };
@@ -335,43 +335,36 @@ impl Adoption {
         }
     }
 
-    /// Whether the fill is where it must be at the start: caught up to this very cut, its view still
-    /// wanted. Whatever else it finds leaves the fill alone.
-    async fn may_adopt(
+    /// The fill's position, if that is where it must be at the start: caught up to this very cut, its view
+    /// still wanted. Whatever else it finds leaves the fill alone.
+    async fn adoptable(
         &self,
         snapshot: &Snapshot,
         catalog: &Catalog,
         cut: Timestamp,
         offer: &Announced,
-    ) -> Result<bool> {
+    ) -> Result<Option<FillPosition>> {
         let wanted = catalog.tables.get(&offer.view).is_some_and(|definition| {
             fill_of(definition) == Some(offer.fill)
                 && view_of(definition)
                     .is_ok_and(|view| view.job == self.job && view.state == ViewState::Filling)
         });
-        let Some(record) = snapshot.get(&records::epoch_record_key(offer.fill)).await?.filter(|_| wanted)
-        else {
-            return Ok(false);
-        };
-        let Some(position) = snapshot.get(&records::fill_position_key(offer.fill)).await? else {
-            return Ok(false);
-        };
-        let position: FillPosition = decode("position of a fill", &position)?;
-        Ok(EpochRecord::decode(&record)?.cut == cut && position.phase == FillPhase::CatchUp)
+        let record = read_epoch_record(snapshot, offer.fill).await?;
+        if !wanted || record.is_none_or(|record| record.cut != cut) {
+            return Ok(None);
+        }
+        let position = FillPosition::read(snapshot, offer.fill).await?;
+        Ok(position.filter(|position| position.phase == FillPhase::CatchUp))
     }
 
     /// What a full refresh leaves behind about itself.
     async fn refresh_record(
         &self,
         snapshot: &Snapshot,
-        offer: &Announced,
+        position: &FillPosition,
         cut: Timestamp,
     ) -> Result<Mutation> {
-        let position = snapshot.get(&records::fill_position_key(offer.fill)).await?;
-        let position = position.ok_or_else(|| Error::corrupt("an adopted fill has no position"))?;
-        let position: FillPosition = decode("position of a fill", &position)?;
-        let stats = snapshot.get(&view_stats_key(offer.view)).await?;
-        let stats = stats.map(|value| decode::<ViewStats>("row count of a view", &value)).transpose()?;
+        let stats = ViewStats::read(snapshot, position.view).await?;
         let request = self.target.request.as_ref();
         let began_ms = request.map_or(position.snapshot.physical_ms(), |request| request.began_ms);
         let record = RefreshRecord {
@@ -381,11 +374,11 @@ impl Adoption {
             began_ms,
             duration_ms: self.now_ms.saturating_sub(began_ms),
             rows_read: position.rows_done,
-            rows_written: stats.unwrap_or_default().n_rows,
+            rows_written: stats.n_rows,
             rows_skipped: 0,
             source_rows: position.rows_done,
         };
-        Ok(Mutation::put(refresh_key(offer.view), encode(&record)?))
+        Ok(Mutation::put(refresh_key(position.view), encode(&record)?))
     }
 }
 
@@ -408,9 +401,9 @@ impl AtStart for Adoption {
         let mut mutations = Vec::new();
         // Faults and adoptions could touch one definition; the fills wait for the next epoch.
         for offer in self.reached.iter().filter(|_| faults.is_empty()) {
-            if !self.may_adopt(snapshot, catalog, cut, offer).await? {
+            let Some(position) = self.adoptable(snapshot, catalog, cut, offer).await? else {
                 continue;
-            }
+            };
             let change = catalog.publish_view(offer.view)?;
             // A view that is swapped in rewrites the definitions over it, of which one may be offered too.
             if changes.iter().any(|known| known.collides_with(&change)) {
@@ -420,7 +413,7 @@ impl AtStart for Adoption {
                 mutations.extend(forget_table(gone)?);
                 self.dropped.push(gone.id());
             }
-            mutations.push(self.refresh_record(snapshot, offer, cut).await?);
+            mutations.push(self.refresh_record(snapshot, &position, cut).await?);
             mutations.push(Mutation::delete(records::epoch_record_key(offer.fill)));
             mutations.push(Mutation::delete(records::fill_position_key(offer.fill)));
             self.adopted.insert(offer.view);

@@ -5,6 +5,8 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use store::{KeyRange, Snapshot};
+use types::records::{EpochRecord, epoch_record_key, fill_position_key};
 use types::{Error, JobId, Result, TableId, Timestamp};
 
 /// How far a fill is: a key of each of its epochs' transactions.
@@ -105,6 +107,59 @@ pub(crate) struct DroppedTable {
     pub(crate) table: TableId,
     /// Its name, for the log.
     pub(crate) name: String,
+}
+
+impl FillPosition {
+    /// The position of a fill, if it has one.
+    ///
+    /// # Errors
+    /// `Corrupt` if it does not decode; what the store says.
+    pub(crate) async fn read(snapshot: &Snapshot, fill: JobId) -> Result<Option<FillPosition>> {
+        read(snapshot, &fill_position_key(fill), "position of a fill").await
+    }
+}
+
+impl ViewStats {
+    /// What is known about a view's rows; none yet if nothing was written.
+    ///
+    /// # Errors
+    /// `Corrupt` if the record does not decode; what the store says.
+    pub(crate) async fn read(snapshot: &Snapshot, view: TableId) -> Result<ViewStats> {
+        Ok(read(snapshot, &view_stats_key(view), "row count of a view").await?.unwrap_or_default())
+    }
+}
+
+impl RefreshRecord {
+    /// What the last refresh of a view did, if there was one.
+    ///
+    /// # Errors
+    /// `Corrupt` if the record does not decode; what the store says.
+    pub(crate) async fn read(snapshot: &Snapshot, view: TableId) -> Result<Option<RefreshRecord>> {
+        read(snapshot, &refresh_key(view), "refresh").await
+    }
+}
+
+/// The epoch record of a job, if it has one.
+///
+/// # Errors
+/// `Corrupt` if it does not decode; what the store says.
+pub(crate) async fn read_epoch_record(snapshot: &Snapshot, job: JobId) -> Result<Option<EpochRecord>> {
+    let value = snapshot.get(&epoch_record_key(job)).await?;
+    value.map(|value| EpochRecord::decode(&value)).transpose()
+}
+
+async fn read<T: DeserializeOwned>(snapshot: &Snapshot, key: &[u8], what: &str) -> Result<Option<T>> {
+    snapshot.get(key).await?.map(|value| decode(what, &value)).transpose()
+}
+
+/// The keys of a table's rows.
+///
+/// # Errors
+/// `Corrupt` if the id is too large, which no allocator hands out.
+pub(crate) fn rows_of(table: TableId) -> Result<KeyRange> {
+    let id = i64::try_from(table.0).map_err(|_| Error::corrupt("a table's id is too large"))?;
+    let (start, end) = tidb::record_range(id);
+    Ok(KeyRange::new(start, end))
 }
 
 /// Encodes a record.

@@ -13,15 +13,14 @@ use std::time::Duration;
 
 use sql::catalog::{Catalog, CatalogChange, Refresh, TableDefinition, ViewDefinition, ViewState};
 use sql::{RefreshKind, Settings};
-use store::{KeyRange, Snapshot, Store};
+use store::{Snapshot, Store};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
-use types::records::{EpochRecord, epoch_record_key};
 use types::{Error, JobId, Result, TableId, Timestamp};
 
 use crate::board::Request;
 use crate::ddl::{commit_ddl, require_view};
-use crate::records::{RefreshRecord, decode, refresh_key};
+use crate::records::{RefreshRecord, read_epoch_record, rows_of};
 use crate::worker::view_of;
 use crate::{RefreshPath, Runtime};
 
@@ -87,16 +86,15 @@ type Turn = Arc<Mutex<()>>;
 /// One refresh of a view at a time, and why the last ones failed.
 #[derive(Debug, Default)]
 pub(crate) struct Refreshing {
-    /// By database and name in lower case.
-    turns: std::sync::Mutex<BTreeMap<(String, String), Turn>>,
+    /// By the view's own job, which a full refresh and a new name leave as it is.
+    turns: std::sync::Mutex<BTreeMap<JobId, Turn>>,
     errors: std::sync::Mutex<BTreeMap<TableId, String>>,
 }
 
 impl Refreshing {
-    fn turn(&self, definition: &TableDefinition) -> Turn {
-        let name = (definition.database.to_lowercase(), definition.info.name.to_lowercase());
+    fn turn(&self, job: JobId) -> Turn {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(turns.entry(name).or_default())
+        Arc::clone(turns.entry(job).or_default())
     }
 
     fn note(&self, view: TableId, error: Option<String>) {
@@ -131,7 +129,7 @@ impl Runtime {
         let began_ms = self.shared.store.read_timestamp().await?.physical_ms();
         let turn = {
             let (_, definition) = self.view_now(database, name).await?;
-            self.shared.refreshing.turn(&definition)
+            self.shared.refreshing.turn(view_of(&definition)?.job)
         };
         let _turn = turn.lock().await;
         let (now, definition) = self.view_now(database, name).await?;
@@ -176,9 +174,9 @@ impl Runtime {
         let to = as_of.unwrap_or(now);
         let unfilled = view.state == ViewState::Unfilled;
         let snapshot = Snapshot::new(Arc::clone(&self.shared.store), now);
-        let record = snapshot.get(&epoch_record_key(view.job)).await?;
+        let record = read_epoch_record(&snapshot, view.job).await?;
         let record = record.ok_or_else(|| Error::corrupt(format!("job {} has no epoch record", view.job)))?;
-        let cut = EpochRecord::decode(&record)?.cut;
+        let cut = record.cut;
         if to > now || to < cut || (as_of.is_some() && to == cut) {
             let name = definition.full_name();
             return Err(Error::mysql(
@@ -197,8 +195,7 @@ impl Runtime {
         if unfilled {
             return Ok(RefreshPlan { reason: "it is the first refresh".to_owned(), ..plan });
         }
-        let last = snapshot.get(&refresh_key(definition.id())).await?;
-        let last: Option<RefreshRecord> = last.map(|value| decode("refresh", &value)).transpose()?;
+        let last = RefreshRecord::read(&snapshot, definition.id()).await?;
         let source_rows = last.map(|last| last.source_rows);
         self.choose(view, kind, plan, source_rows).await
     }
@@ -275,11 +272,11 @@ impl Runtime {
             id
         };
         let snapshot = Snapshot::newest(Arc::clone(&self.shared.store)).await?;
-        let record = snapshot.get(&refresh_key(view)).await?;
+        let record = RefreshRecord::read(&snapshot, view).await?;
         let record =
             record.ok_or_else(|| Error::corrupt(format!("refresh of view {view} left no record")))?;
         self.shared.refreshing.note(id, None);
-        Ok(Refreshed { view, record: decode("refresh", &record)? })
+        Ok(Refreshed { view, record })
     }
 
     /// The door of a job that the director starts, or has started.
@@ -342,9 +339,8 @@ impl Runtime {
                 return Err(Error::mysql(1105, format!("the view faulted: {reason}")));
             }
             let snapshot = Snapshot::new(Arc::clone(&self.shared.store), now);
-            if let Some(record) = snapshot.get(&epoch_record_key(job)).await?
-                && EpochRecord::decode(&record)?.cut >= request.to
-            {
+            let record = read_epoch_record(&snapshot, job).await?;
+            if record.is_some_and(|record| record.cut >= request.to) {
                 return Ok(());
             }
             let Some(door) = door.filter(|_| !is_over) else {
@@ -371,11 +367,10 @@ impl Runtime {
         let catalog = self.shared.catalog_at(snapshot.ts()).await?;
         let mut rows = Vec::new();
         for (id, _, view) in catalog.views() {
-            if view.replaces.is_some() || !(view.refresh.is_by_refresh() || view.suspended) {
+            if view.replaces.is_some() || !view.has_own_job() {
                 continue;
             }
-            let last = snapshot.get(&refresh_key(id)).await?;
-            let last: Option<RefreshRecord> = last.map(|value| decode("refresh", &value)).transpose()?;
+            let last = RefreshRecord::read(&snapshot, id).await?;
             let running = self.shared.board.door(view.job).is_some_and(|door| door.requested().is_some());
             rows.push(RefreshStatus {
                 view: id,
@@ -440,12 +435,7 @@ async fn count_changes(
     most: u64,
 ) -> Result<Option<Counted>> {
     let mut counted = Counted::default();
-    let range = |table: &TableId| {
-        let id = i64::try_from(table.0).map_err(|_| Error::corrupt("a table's id is too large"))?;
-        let (start, end) = tidb::record_range(id);
-        Ok(KeyRange::new(start, end))
-    };
-    let ranges = view.base_tables.iter().map(range).collect::<Result<Vec<_>>>()?;
+    let ranges = view.base_tables.iter().map(|table| rows_of(*table)).collect::<Result<Vec<_>>>()?;
     if ranges.is_empty() || from >= to {
         return Ok(Some(counted));
     }

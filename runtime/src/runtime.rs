@@ -10,7 +10,7 @@ use sql::catalog::{
     Catalog, CatalogCache, CatalogChange, DropKind, DropOptions, NewView, Refresh, TableDefinition, ViewState,
 };
 use sql::{CreateMaterializedView, Settings, TableName};
-use store::{KeyRange, Mutation, Snapshot, Store};
+use store::{Mutation, Snapshot, Store};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use types::records::{self, EpochRecord, MAIN_JOB};
@@ -19,7 +19,7 @@ use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, TableId, Timesta
 use crate::adoption::Offers;
 use crate::board::{Board, Frontier};
 use crate::ddl::{commit_ddl, fill_of, job_of_name};
-use crate::records::{ViewStats, decode, view_stats_key};
+use crate::records::{ViewStats, rows_of};
 use crate::refresh::{self, Refreshing};
 use crate::shared::Shared;
 use crate::sweep::{Ledger, Swept};
@@ -270,9 +270,7 @@ impl Runtime {
                 return Ok(false);
             }
             for table in &view.base_tables {
-                let id = i64::try_from(table.0).map_err(|_| Error::corrupt("a table's id is too large"))?;
-                let (start, end) = tidb::record_range(id);
-                ranges.push(KeyRange::new(start, end));
+                ranges.push(rows_of(*table)?);
             }
         }
         ranges.sort_by(|left, right| left.start.cmp(&right.start));
@@ -316,8 +314,7 @@ impl Runtime {
             ViewState::Ready | ViewState::Unfilled | ViewState::Faulted { .. } => view.job,
         };
         let known = self.shared.board.view(runner, id);
-        let apart = view.refresh.is_by_refresh() || view.suspended;
-        let known_frontier = if apart && view.state == ViewState::Ready {
+        let known_frontier = if view.has_own_job() && view.state == ViewState::Ready {
             // Its job sleeps between refreshes.
             let found = crate::checkpoint_at(&self.shared.store, view.job, id, snapshot.ts()).await?;
             found.map(|found| Frontier {
@@ -332,10 +329,7 @@ impl Runtime {
             known_frontier.filter(|_| !matches!(view.state, ViewState::Faulted { .. } | ViewState::Unfilled));
         let n_rows = match known.as_ref().and_then(|known| known.n_rows) {
             Some(n_rows) => n_rows,
-            None => match snapshot.get(&view_stats_key(id)).await? {
-                Some(value) => decode::<ViewStats>("row count of a view", &value)?.n_rows,
-                None => 0,
-            },
+            None => ViewStats::read(snapshot, id).await?.n_rows,
         };
         let (state, reason) = match &view.state {
             ViewState::Filling => ("filling", known.as_ref().and_then(|known| known.last_error.clone())),

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use operators::Manifest;
 use store::{Change, Key, KeyRange, Mutation, Snapshot, Store};
 use types::records::{self, EpochRecord};
-use types::{Error, JobId, Result, RunName, Timestamp};
+use types::{JobId, Result, RunName, Timestamp};
 
-use crate::records::{DroppedTable, decode, refresh_key, view_stats_key};
+use crate::records::{DroppedTable, decode, refresh_key, rows_of, view_stats_key};
 use crate::shared::Shared;
 
 /// Keys that one transaction of the sweep deletes.
@@ -184,9 +184,7 @@ async fn sweep_dropped(shared: &Shared) -> Result<usize> {
         snapshot(store, now).scan_all(&KeyRange::prefix(&records::dropped_prefix())).await?
     {
         let dropped: DroppedTable = decode("note of a dropped table", &value)?;
-        let id = i64::try_from(dropped.table.0).map_err(|_| Error::corrupt("a table's id is too large"))?;
-        let (start, end) = tidb::record_range(id);
-        n_keys += delete_range(store, KeyRange::new(start, end)).await?;
+        n_keys += delete_range(store, rows_of(dropped.table)?).await?;
         n_keys += delete_range(store, KeyRange::prefix(&records::manifest_prefix(dropped.table))).await?;
         shared.pass("runtime::sweep_before_note")?;
         let last = vec![

@@ -18,7 +18,7 @@ use store::Mutation;
 use types::{Delta, Epoch, Error, ErrorKind, Generation, JobId, Result, StateId, TableId};
 
 use crate::OperatorStatus;
-use crate::records::{ViewStats, encode, view_stats_key};
+use crate::records::{ViewStats, encode, rows_of, view_stats_key};
 use crate::supervisor::panic_text;
 
 /// Why a view was cut off.
@@ -41,13 +41,12 @@ pub(crate) struct ViewPart {
 
 impl ViewPart {
     /// How many rows of the view it writes or deletes.
-    pub(crate) fn n_rows_written(&self, view: TableId) -> u64 {
-        let Ok(id) = i64::try_from(view.0) else { return 0 };
-        let (start, end) = tidb::record_range(id);
-        let is_row = |mutation: &&Mutation| {
-            mutation.key.as_ref() >= start.as_slice() && mutation.key.as_ref() < end.as_slice()
-        };
-        self.mutations.iter().filter(is_row).count() as u64
+    ///
+    /// # Errors
+    /// As [`rows_of`].
+    pub(crate) fn n_rows_written(&self, view: TableId) -> Result<u64> {
+        let rows = rows_of(view)?;
+        Ok(self.mutations.iter().filter(|mutation| rows.contains(&mutation.key)).count() as u64)
     }
 }
 

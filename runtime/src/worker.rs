@@ -24,7 +24,7 @@ use types::records::EpochRecord;
 use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, TableId, Timestamp};
 
 use crate::EpochStatus;
-use crate::records::{ViewStats, decode, view_stats_key};
+use crate::records::ViewStats;
 use crate::shared::Shared;
 use crate::transaction::{EpochTransaction, Prewritten, assert_distinct, repeat};
 use crate::views::{Ends, Stored, Tables, View, ViewFault, ViewPart, Views};
@@ -533,10 +533,6 @@ pub(crate) fn view_of(definition: &TableDefinition) -> Result<&ViewDefinition> {
 
 async fn read_stored(shared: &Shared, view: TableId, at: Timestamp) -> Result<Stored> {
     let manifests = load_manifests(&shared.store, view, at).await?;
-    let stats = Snapshot::new(Arc::clone(&shared.store), at).get(&view_stats_key(view)).await?;
-    let stats = match stats {
-        Some(value) => decode::<ViewStats>("row count of a view", &value)?,
-        None => ViewStats::default(),
-    };
+    let stats = ViewStats::read(&Snapshot::new(Arc::clone(&shared.store), at), view).await?;
     Ok(Stored { manifests, stats })
 }

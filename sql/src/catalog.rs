@@ -81,6 +81,14 @@ pub struct ViewDefinition {
     pub created_ts: Timestamp,
 }
 
+impl ViewDefinition {
+    /// Whether the view has a job to itself, which works by refreshes: no job follows its sources.
+    #[must_use]
+    pub fn has_own_job(&self) -> bool {
+        self.refresh.is_by_refresh() || self.suspended
+    }
+}
+
 /// Session settings that a query's meaning depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewSettings {

@@ -11,7 +11,7 @@ use types::{ErrorKind, Result, TableId};
 
 use super::{check_refreshable, due_ms};
 use crate::Runtime;
-use crate::records::{RefreshRecord, decode, refresh_key};
+use crate::records::RefreshRecord;
 use crate::shared::Shared;
 use crate::worker::view_of;
 
@@ -80,8 +80,7 @@ async fn due(shared: &Shared) -> Result<Vec<Arc<TableDefinition>>> {
             continue;
         }
         if let Refresh::Every(_) = view.refresh {
-            let last = snapshot.get(&refresh_key(id)).await?;
-            let last: Option<RefreshRecord> = last.map(|value| decode("refresh", &value)).transpose()?;
+            let last = RefreshRecord::read(&snapshot, id).await?;
             if due_ms(view, last.as_ref()).is_some_and(|due| due <= now_ms) {
                 views.push(Arc::clone(definition));
             }

@@ -1,6 +1,6 @@
 //! Subqueries whose answers a join alone would get wrong: the same through both engines.
 
-use crate::world::{World, counted, lines, weighted_lines};
+use crate::world::World;
 
 fn world() -> World {
     World::with(&[
@@ -15,14 +15,9 @@ fn world() -> World {
 #[track_caller]
 fn check(query: &str, expected: &[&str]) {
     let world = world();
-    let batch = world.query(query).unwrap_or_else(|error| panic!("{query}: {error}"));
-    let mut found = lines(&batch);
-    found.sort();
-    assert_eq!(found, expected, "{query}");
+    let batch = world.check_live(query, expected);
     let plan = world.plan_view(query).unwrap_or_else(|error| panic!("view {query}: {error}"));
-    let mut dataflow = world.dataflow(&plan);
-    let delta = world.fill(&mut dataflow).unwrap_or_else(|error| panic!("view {query}: {error}"));
-    assert_eq!(weighted_lines(delta.batch(), delta.weights()), counted(&batch), "view {query}");
+    world.check_view(query, &plan, &batch);
 }
 
 #[track_caller]

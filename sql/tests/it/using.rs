@@ -1,6 +1,6 @@
 //! USING and NATURAL: whose column it is, what `*` shows, and what a name without a table means.
 
-use crate::world::{World, counted, lines, weighted_lines};
+use crate::world::{World, lines};
 
 fn world() -> World {
     World::with(&[
@@ -16,16 +16,9 @@ fn world() -> World {
 #[track_caller]
 fn check(query: &str, expected: &[&str]) {
     let world = world();
-    let batch = world.query(query).unwrap_or_else(|error| panic!("{query}: {error}"));
-    let mut found = lines(&batch);
-    found.sort();
-    assert_eq!(found, expected, "{query}");
+    let batch = world.check_live(query, expected);
     match world.plan_view(query) {
-        Ok(plan) => {
-            let mut dataflow = world.dataflow(&plan);
-            let delta = world.fill(&mut dataflow).unwrap_or_else(|error| panic!("view {query}: {error}"));
-            assert_eq!(weighted_lines(delta.batch(), delta.weights()), counted(&batch), "view {query}");
-        }
+        Ok(plan) => world.check_view(query, &plan, &batch),
         // `*` of columns that share a name, and what views never hold.
         Err(error) => assert!(matches!(error.mysql_code(), Some(1060 | 1235)), "view {query}: {error}"),
     }

@@ -93,6 +93,24 @@ impl World {
         }
     }
 
+    /// Checks the batch engine's answer, in any order, and returns it.
+    #[track_caller]
+    pub(crate) fn check_live(&self, query: &str, expected: &[&str]) -> RecordBatch {
+        let batch = self.query(query).unwrap_or_else(|error| panic!("{query}: {error}"));
+        let mut found = lines(&batch);
+        found.sort();
+        assert_eq!(found, expected, "{query}");
+        batch
+    }
+
+    /// Checks that a view is what the batch engine has answered.
+    #[track_caller]
+    pub(crate) fn check_view(&self, query: &str, plan: &ViewPlan, batch: &RecordBatch) {
+        let mut dataflow = self.dataflow(plan);
+        let delta = self.fill(&mut dataflow).unwrap_or_else(|error| panic!("view {query}: {error}"));
+        assert_eq!(weighted_lines(delta.batch(), delta.weights()), counted(batch), "view {query}");
+    }
+
     fn add(&mut self, definition: Arc<TableDefinition>) {
         let id = definition.id();
         let name = (definition.database.clone(), definition.info.name.to_lowercase());

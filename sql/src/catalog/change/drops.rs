@@ -133,8 +133,7 @@ impl Catalog {
     fn end_own_jobs(&self, ids: &BTreeSet<TableId>, change: &mut CatalogChange) {
         for job in std::mem::take(&mut change.jobs) {
             let mut views = self.views().filter(|(_, _, view)| view.job == job).peekable();
-            let apart =
-                views.peek().is_some_and(|(_, _, view)| view.refresh.is_by_refresh() || view.suspended);
+            let apart = views.peek().is_some_and(|(_, _, view)| view.has_own_job());
             if apart && views.all(|(id, ..)| ids.contains(&id)) {
                 change.mutations.push(Mutation::delete(records::epoch_record_key(job)));
             } else {

@@ -172,7 +172,7 @@ impl Catalog {
     /// The job of what OR REPLACE makes: an epoch of one job publishes the one and drops the other.
     fn job_of_replacement(&self, existing: &TableDefinition, new: &NewView) -> Result<JobId> {
         let Some(old) = &existing.view else { return Ok(new.job) };
-        let apart = old.refresh.is_by_refresh() || old.suspended;
+        let apart = old.has_own_job();
         if apart == new.refresh.is_by_refresh() && (apart || old.job == new.job) {
             return Ok(old.job);
         }
