@@ -22,4 +22,9 @@ pub trait Expression: Debug + Send + Sync {
 
     /// A text that identifies the expression, for plan fingerprints and EXPLAIN.
     fn describe(&self) -> String;
+
+    /// The column whose value it passes on unchanged, or whose sort key it is; `None` if it computes.
+    fn passes(&self) -> Option<usize> {
+        None
+    }
 }

@@ -166,8 +166,8 @@ impl Engine {
         if let Some(result) = self.point_select(&scope, &query).await? {
             return Ok(result);
         }
-        let (_, planned) = Box::pin(self.plan(scope, &query, transaction.is_some())).await?;
-        self.run(planned).await
+        let planned = Box::pin(self.plan(scope, &query, transaction.is_some())).await?;
+        self.run(planned)
     }
 
     /// The columns that a query would answer, without running it; parameters are taken as NULL.
@@ -199,8 +199,8 @@ impl Engine {
     ) -> Result<QueryResult> {
         let query = bind(query, parameters)?;
         let scope = self.scope(settings, transaction).await?;
-        let (_, planned) = Box::pin(self.plan(scope, &query, transaction.is_some())).await?;
-        self.explain_planned(planned).await
+        let planned = Box::pin(self.plan(scope, &query, transaction.is_some())).await?;
+        Engine::explain_planned(planned)
     }
 
     /// Compares a view's rows with its query at one timestamp, by bytes, both ways: the rows that differ,

@@ -9,25 +9,22 @@ use futures::StreamExt;
 use tidb::ColumnType;
 use types::{Result, Timestamp};
 
-use crate::select::{Planned, physical};
+use crate::select::Planned;
 use crate::{Engine, QueryResult, ResultColumn, ViewPath};
 
 impl Engine {
     /// Explains a planned query.
-    pub(crate) async fn explain_planned(&self, planned: Planned) -> Result<QueryResult> {
-        let lines = self.plan_lines(&planned).await?;
-        lines_result(lines, planned.read_ts, planned.paths)
+    pub(crate) fn explain_planned(planned: Planned) -> Result<QueryResult> {
+        lines_result(plan_lines(&planned), planned.read_ts, planned.paths)
     }
+}
 
-    /// The path of each view, then the plan of the batch engine.
-    pub(crate) async fn plan_lines(&self, planned: &Planned) -> Result<Vec<String>> {
-        let state = self.session();
-        let plan = physical(&state, &planned.query.plan).await?;
-        let text = displayable(plan.as_ref()).indent(false).to_string();
-        let mut lines: Vec<String> = planned.paths.iter().map(ToString::to_string).collect();
-        lines.extend(text.lines().map(str::to_owned));
-        Ok(lines)
-    }
+/// The path of each view, then the plan of the batch engine.
+pub(crate) fn plan_lines(planned: &Planned) -> Vec<String> {
+    let text = displayable(planned.plan.as_ref()).indent(false).to_string();
+    let mut lines: Vec<String> = planned.paths.iter().map(ToString::to_string).collect();
+    lines.extend(text.lines().map(str::to_owned));
+    lines
 }
 
 /// Lines as the one column of EXPLAIN.

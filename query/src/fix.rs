@@ -1,7 +1,8 @@
 //! The read fix: a view's dataflow over the changes since its checkpoint, in memory.
 //!
 //! The third driver of the same dataflow: it runs over a private overlay on the checkpoint's manifests and
-//! commits nothing. Its output is merged with the stored rows: by key, or by content and count for a view
+//! commits nothing. It runs when it is known what the query wants of the view: changes that cannot lead to a
+//! wanted row are not read, or not pushed. Its output is merged with the stored rows: by key, or by content and count for a view
 //! under hidden handles. What it takes back must be there, otherwise the view is not what its state says,
 //! and the read fails rather than answer something.
 
@@ -10,19 +11,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::Int64Array;
 use operators::{Dataflow, DataflowOptions, Manifest};
-use source::TableDelta;
+use source::{Source, TableDelta};
 use sql::catalog::{TableDefinition, ViewDefinition};
 use sql::{Settings, ViewPlan};
-use store::{Key, Value};
+use store::{Key, Snapshot, Value};
 use tidb::{RowDecoder, RowEncoder, TableInfo};
 use types::{Delta, Error, Result, TableId, Timestamp};
 
-use crate::Engine;
-use crate::names::{Scope, StoredRows};
-use crate::paths::Candidate;
-use crate::reads::Reads;
+use crate::hybrid::HybridView;
+use crate::names::Scope;
+use crate::paths::{base_tables, table_source, view_of};
+use crate::reads::{Reads, key_after};
 use crate::table::{ContentFix, table_range};
 use crate::transaction::{Write, Writes, writes_in};
+use crate::wanted::{Wanted, WantedRows};
+use crate::{Engine, PathChoice};
 
 /// Plans of views, by view. A view's definition never changes under its id.
 #[derive(Debug, Default)]
@@ -30,26 +33,67 @@ pub(crate) struct ViewPlans {
     known: Mutex<HashMap<TableId, Arc<ViewPlan>>>,
 }
 
+/// Changes a page.
+const PAGE_CHANGES: usize = 4096;
+/// Up to so many changes the read fix is not worth a look at what else there is.
+const SURELY_FEW_CHANGES: u64 = 4096;
+/// A change costs the read fix as much as so many rows cost the query over the base tables.
+const ROWS_A_CHANGE: u64 = 1;
+
 /// How often a view's output has each row more than its stored rows do.
 type Weights = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, i64>>;
 
+/// What a read fix has come to.
+pub(crate) enum Fix {
+    /// The stored rows with it; for the rows that were wanted they are the query's.
+    Rows(FixedRows),
+    /// The query over the base tables is cheaper, or the only way.
+    Live(String),
+}
+
+/// Rows that a read fix lays over the stored ones, and what it took.
+pub(crate) struct FixedRows {
+    /// Changed rows by key.
+    pub(crate) overlay: Writes,
+    /// Changed rows by content.
+    pub(crate) content: Option<ContentFix>,
+    /// Changes that were read.
+    pub(crate) n_changes: u64,
+    /// Changed rows that came out.
+    pub(crate) n_rows: usize,
+}
+
+/// The changes that a read fix takes in.
+#[derive(Default)]
+struct Pending {
+    deltas: Vec<TableDelta>,
+    n_changes: u64,
+}
+
 impl Engine {
-    /// Runs the read fix and returns the stored rows with it.
-    pub(crate) async fn read_fix(
-        &self,
-        scope: &Scope,
-        candidate: &Candidate<'_>,
-        changes: Vec<TableDelta>,
-    ) -> Result<StoredRows> {
-        let plan = self.view_plan(scope, candidate.definition, candidate.view)?;
-        let mut deltas = changes;
-        for table in &candidate.view.base_tables {
-            deltas.extend(self.own_delta(scope, *table).await?);
+    /// Runs the read fix of a view for the rows that are wanted.
+    pub(crate) async fn read_fix(&self, view: &HybridView, wanted: &Wanted) -> Result<Fix> {
+        let HybridView { scope, definition, .. } = view;
+        let of_view = view_of(definition)?;
+        let plan = self.view_plan(scope, definition, of_view)?;
+        let state = self.session();
+        let tables = base_tables(scope, of_view)?;
+        let infos = tables.iter().map(|table| &table.info);
+        let rows = wanted.of_tables(&definition.info, &plan.plan, infos, &state)?;
+        let mut pending = match self.pending(view, &tables, &rows).await? {
+            Ok(pending) => pending,
+            Err(reason) => return Ok(Fix::Live(reason)),
+        };
+        for table in &tables {
+            if let Some(own) = self.own_delta(scope, table, rows.get(&table.id())).await? {
+                pending.deltas.push(own);
+            }
         }
-        let manifests = self.manifests(candidate.definition.id(), scope.at, plan.plan.states_count()).await?;
+        let manifests = self.manifests(definition.id(), scope.at, plan.plan.states_count()).await?;
         let runs = Arc::clone(self.runs());
         let options =
             DataflowOptions { parallelism: self.options().parallelism, ..DataflowOptions::default() };
+        let Pending { deltas, n_changes } = pending;
         // Operators compute and read runs: not on a thread that serves others.
         let run = move || {
             let mut dataflow = Dataflow::open(Arc::new(plan.plan.clone()), manifests, runs, options)?;
@@ -60,7 +104,88 @@ impl Engine {
         };
         let output = tokio::task::spawn_blocking(run).await;
         let output = output.map_err(|error| Error::corrupt(format!("the dataflow panicked: {error}")))??;
-        self.merge(scope, &candidate.definition.info, &output).await
+        let info = &definition.info;
+        let output = output.with_batch(crate::select::renamed(output.batch(), &info.arrow_schema())?);
+        let output = wanted.of_view(info, &state)?.apply(&output)?;
+        let (overlay, content) = self.merge(scope, info, &output).await?;
+        let by_content = content.as_ref().map_or(0, |content| content.retracted.len() + content.added.len());
+        let n_rows = overlay.len() + by_content;
+        Ok(Fix::Rows(FixedRows { overlay, content, n_changes, n_rows }))
+    }
+
+    /// The wanted changes of the base tables in (S_k, T], or why the view should rather be read Live.
+    async fn pending(
+        &self,
+        view: &HybridView,
+        tables: &[Arc<TableDefinition>],
+        wanted: &BTreeMap<TableId, WantedRows>,
+    ) -> Result<std::result::Result<Pending, String>> {
+        let HybridView { scope, cut, .. } = view;
+        let mut pending = Pending::default();
+        if scope.at <= *cut {
+            return Ok(Ok(pending));
+        }
+        let is_forced = scope.session.path == PathChoice::Hybrid;
+        let max = self.options().hybrid_changes_max as u64;
+        let mut source = table_source(self.store(), tables)?;
+        for (table, rows) in wanted {
+            source = source.within(*table, rows.ranges.clone());
+        }
+        let mut cursor = None;
+        loop {
+            let page = match source.read_changes(*cut, scope.at, cursor, PAGE_CHANGES).await {
+                Ok(page) => page,
+                Err(error) if error.is_history_gone() => return Ok(Err(error.to_string())),
+                Err(error) => return Err(error),
+            };
+            if let Some(fault) = page.faults.first() {
+                return Ok(Err(format!("a change cannot be decoded: {}", fault.reason)));
+            }
+            pending.n_changes += page.n_changes;
+            if pending.n_changes > max && !is_forced {
+                return Ok(Err(format!("more than {max} changes since the cut")));
+            }
+            for TableDelta { table, delta } in page.deltas {
+                let delta = match wanted.get(&table) {
+                    Some(rows) => rows.mask.apply(&delta)?,
+                    None => delta,
+                };
+                if !delta.is_empty() {
+                    pending.deltas.push(TableDelta { table, delta });
+                }
+            }
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        if pending.n_changes > SURELY_FEW_CHANGES && !is_forced {
+            let most = pending.n_changes.saturating_mul(ROWS_A_CHANGE);
+            let n_rows = self.count_rows(scope, tables, most).await?;
+            if n_rows < most {
+                let n_changes = pending.n_changes;
+                let text =
+                    format!("{n_changes} changes since the cut, and only {n_rows} rows in the base tables");
+                return Ok(Err(text));
+            }
+        }
+        Ok(Ok(pending))
+    }
+
+    /// Counts rows of tables, up to a number beyond which it does not matter.
+    async fn count_rows(&self, scope: &Scope, tables: &[Arc<TableDefinition>], most: u64) -> Result<u64> {
+        let snapshot = Snapshot::new(Arc::clone(self.store()), scope.at);
+        let mut n_rows = 0;
+        for table in tables {
+            let mut range = table_range(&table.info);
+            while n_rows < most {
+                let keys = snapshot.scan_keys(&range, PAGE_CHANGES).await?;
+                n_rows += keys.len() as u64;
+                let Some(last) = keys.last().filter(|_| keys.len() >= PAGE_CHANGES) else { break };
+                range.start = key_after(last);
+            }
+        }
+        Ok(n_rows)
     }
 
     /// The plan of a view, derived again from its text; it must be the plan that its state was built by.
@@ -98,10 +223,13 @@ impl Engine {
         Ok(manifests)
     }
 
-    /// The transaction's own writes to a base table, as the last delta.
-    async fn own_delta(&self, scope: &Scope, table: TableId) -> Result<Option<TableDelta>> {
-        let definition = scope.catalog.tables.get(&table);
-        let definition = definition.ok_or_else(|| Error::corrupt(format!("no base table {table}")))?;
+    /// The wanted of the transaction's own writes to a base table, as the last delta.
+    async fn own_delta(
+        &self,
+        scope: &Scope,
+        definition: &TableDefinition,
+        wanted: Option<&WantedRows>,
+    ) -> Result<Option<TableDelta>> {
         let info = &definition.info;
         let own: Vec<(&Key, &Write)> = writes_in(&scope.writes, &table_range(info)).collect();
         if own.is_empty() {
@@ -123,16 +251,24 @@ impl Engine {
                 }
             }
         }
-        let delta = Delta::new(decoder.finish()?, Int64Array::from(weights));
-        Ok(Some(TableDelta { table, delta }))
+        let mut delta = Delta::new(decoder.finish()?, Int64Array::from(weights));
+        if let Some(wanted) = wanted {
+            delta = wanted.mask.apply(&delta)?;
+        }
+        Ok(Some(TableDelta { table: definition.id(), delta }))
     }
 
     /// Lays the dataflow's output over the stored rows.
-    async fn merge(&self, scope: &Scope, info: &TableInfo, output: &Delta) -> Result<StoredRows> {
+    async fn merge(
+        &self,
+        scope: &Scope,
+        info: &TableInfo,
+        output: &Delta,
+    ) -> Result<(Writes, Option<ContentFix>)> {
         let weights = net(info, output)?;
         if info.has_hidden_handle() {
             let content = by_content(weights)?;
-            return Ok(StoredRows { at: scope.at, overlay: Writes::default(), content: Some(content) });
+            return Ok((Writes::default(), Some(content)));
         }
         let keys: Vec<Key> = weights.keys().map(|key| Key::from(key.clone())).collect();
         let reads = Reads::new(Arc::clone(self.store()), scope.at, Writes::default());
@@ -147,15 +283,14 @@ impl Engine {
             let value = merged_row(&key, old, values)?;
             overlay.insert(key, Write { value, existed: old.is_some() });
         }
-        Ok(StoredRows { at: scope.at, overlay: Arc::new(overlay), content: None })
+        Ok((Arc::new(overlay), None))
     }
 }
 
 /// Sums the output's weights by row: key, then value; without a key by value alone.
 fn net(info: &TableInfo, output: &Delta) -> Result<Weights> {
     let encoder = RowEncoder::new(info)?;
-    let batch = crate::select::renamed(output.batch(), &info.arrow_schema())?;
-    let mut rows = encoder.bind(&batch)?;
+    let mut rows = encoder.bind(output.batch())?;
     let mut weights = Weights::new();
     for (row, weight) in output.weights().values().iter().enumerate() {
         let key = if info.has_hidden_handle() { Vec::new() } else { rows.key(row, None)? };

@@ -10,6 +10,7 @@ mod engine;
 mod explain;
 mod fix;
 mod hooks;
+mod hybrid;
 mod live;
 mod names;
 mod paths;
@@ -24,6 +25,7 @@ mod table;
 mod transaction;
 mod verify;
 mod virtual_table;
+mod wanted;
 
 pub use dml::DmlResult;
 pub use engine::{Engine, Options, or_interrupted};

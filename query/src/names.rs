@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use datafusion::catalog::TableProvider;
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableSource};
 use sql::catalog::{Catalog, TableDefinition, ViewDefinition};
@@ -16,13 +17,16 @@ use types::{Error, Result, TableId, Timestamp};
 
 use crate::ReadSettings;
 use crate::hooks::{VirtualRequest, VirtualTables};
+use crate::hybrid::HybridView;
 use crate::live::LiveView;
+use crate::paths::Decided;
 use crate::reads::Reads;
-use crate::table::{ContentFix, StoreTable};
+use crate::table::StoreTable;
 use crate::transaction::Writes;
 use crate::virtual_table::VirtualTable;
 
 /// Everything that a statement's names depend on.
+#[derive(Clone)]
 pub(crate) struct Scope {
     /// The store.
     pub(crate) store: Arc<dyn Store>,
@@ -54,23 +58,20 @@ impl Scope {
     }
 }
 
-/// A view's stored rows, and what is merged over them.
-pub(crate) struct StoredRows {
-    /// When they are read.
-    pub(crate) at: Timestamp,
-    /// Changed rows by key.
-    pub(crate) overlay: Writes,
-    /// Changed rows by content.
-    pub(crate) content: Option<ContentFix>,
+/// How a view is read.
+pub(crate) enum Route {
+    /// By its query.
+    Live,
+    /// Its stored rows as of a timestamp.
+    Stored(Timestamp),
+    /// Its stored rows under a read fix.
+    Hybrid(Arc<HybridView>),
 }
-
-/// How a view is read: its stored rows, or `None` for its query.
-pub(crate) type Route = Option<StoredRows>;
 
 /// Finds the names of one statement.
 pub(crate) struct Names<'a> {
     scope: &'a Scope,
-    routes: HashMap<TableId, Arc<StoreTable>>,
+    routes: HashMap<TableId, Arc<dyn TableSource>>,
     live: Mutex<HashMap<TableId, Arc<dyn TableSource>>>,
     decided: bool,
     views: Mutex<BTreeMap<TableId, Arc<TableDefinition>>>,
@@ -82,22 +83,21 @@ impl<'a> Names<'a> {
         Names::new(scope, HashMap::new(), false)
     }
 
-    /// Names with each view on its path; a view without one is read by its query.
-    pub(crate) fn decided(scope: &'a Scope, routes: Vec<(Arc<TableDefinition>, Route)>) -> Names<'a> {
-        let stored = routes.into_iter().filter_map(|(view, route)| {
-            let StoredRows { at, overlay, content } = route?;
-            let reads = Reads::new(Arc::clone(&scope.store), at, overlay);
-            let mut table = StoreTable::new(&view.info, reads, scope.batch_rows);
-            if let Some(content) = content {
-                table = table.with_content(content);
-            }
-            Some((view.id(), Arc::new(table)))
+    /// Names with each view on its path; a view that is not among them is read by its query.
+    pub(crate) fn decided(scope: &'a Scope, views: &[Decided]) -> Names<'a> {
+        let stored = views.iter().filter_map(|view| {
+            let provider: Arc<dyn TableProvider> = match &view.route {
+                Route::Live => return None,
+                Route::Stored(at) => Arc::new(stored_view(scope, &view.definition, *at)),
+                Route::Hybrid(hybrid) => Arc::clone(hybrid) as _,
+            };
+            Some((view.definition.id(), provider_as_source(provider)))
         });
         let stored = stored.collect();
         Names::new(scope, stored, true)
     }
 
-    fn new(scope: &'a Scope, routes: HashMap<TableId, Arc<StoreTable>>, decided: bool) -> Names<'a> {
+    fn new(scope: &'a Scope, routes: HashMap<TableId, Arc<dyn TableSource>>, decided: bool) -> Names<'a> {
         Names { scope, routes, live: Mutex::default(), decided, views: Mutex::default() }
     }
 
@@ -112,12 +112,11 @@ impl<'a> Names<'a> {
         views.insert(id, Arc::clone(definition));
         drop(views);
         if !self.decided {
-            let reads = Reads::new(Arc::clone(&self.scope.store), self.scope.at, Writes::default());
-            let table = StoreTable::new(&definition.info, reads, self.scope.batch_rows);
+            let table = stored_view(self.scope, definition, self.scope.at);
             return Ok(provider_as_source(Arc::new(table)));
         }
         match self.routes.get(&id) {
-            Some(table) => Ok(provider_as_source(Arc::clone(table) as _)),
+            Some(source) => Ok(Arc::clone(source)),
             None => {
                 let live = self.live.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
                 if let Some(live) = live {
@@ -131,6 +130,12 @@ impl<'a> Names<'a> {
             }
         }
     }
+}
+
+/// A view's stored rows.
+fn stored_view(scope: &Scope, view: &TableDefinition, at: Timestamp) -> StoreTable {
+    let reads = Reads::new(Arc::clone(&scope.store), at, Writes::default());
+    StoreTable::new(&view.info, reads, scope.batch_rows)
 }
 
 impl Resolver for Names<'_> {
@@ -187,7 +192,7 @@ pub(crate) fn live_plan(
     let settings = Settings { database: Some(definition.database.clone()), ..settings };
     let query = view_query(definition, view, &settings)?;
     // Views below are read by their queries too: a view is a source by its query.
-    let names = Names::decided(scope, Vec::new());
+    let names = Names::decided(scope, &[]);
     let planned = crate::live::plan_query(&query, &names, &settings)?;
     let n_columns = definition.info.columns.len();
     if planned.plan.schema().fields().len() != n_columns {

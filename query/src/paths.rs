@@ -4,45 +4,45 @@
 //! filling or faulted   stale: an error          else: Live
 //! stale                the stored rows at T, which are Q at S_k
 //! wait                 nothing changed in (S_k, T]: stored rows at T; else a later cut: rows at C_k, tables at S_k
-//! fresh                nothing changed: Fresh; few changes: Hybrid; else, or if the read fix cannot run: Live
+//! fresh                nothing changed: Fresh; else Hybrid; if the scan finds too many changes, or the read fix
+//!                      cannot run: Live, and the statement is planned again
 //! ```
 //! Whatever the path, the answer is the same: that of the view's query at one timestamp.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use source::{Source, TableDelta, TableSource};
+use source::TableSource;
 use sql::catalog::{TableDefinition, ViewDefinition, ViewState};
-use store::KeyRange;
+use store::{KeyRange, Store};
 use types::records::{EpochRecord, epoch_record_key};
-use types::{Error, ErrorKind, JobId, Result, Timestamp};
+use types::{Error, JobId, Result, Timestamp};
 
 use crate::hooks::Waited;
-use crate::names::{Route, Scope, StoredRows};
+use crate::hybrid::HybridView;
+use crate::names::{Route, Scope};
 use crate::table::table_range;
 use crate::transaction::{Writes, writes_in};
 use crate::{Engine, PathChoice, ReadMode, ReadPath, ViewPath};
 
-/// Changes a page.
-const PAGE_CHANGES: usize = 4096;
+/// As many changes are looked at to see whether there are any, and to say how many there are if these are all.
+const PEEKED_CHANGES: usize = 64;
 
-/// A view with its route.
-type Routed = (Arc<TableDefinition>, Route);
-
-/// What is known about a view before its path is chosen.
-pub(crate) struct Candidate<'a> {
-    pub(crate) definition: &'a Arc<TableDefinition>,
-    pub(crate) view: &'a ViewDefinition,
-    pub(crate) record: EpochRecord,
-    /// The base tables' records.
-    pub(crate) ranges: Vec<KeyRange>,
+/// A view on its path.
+pub(crate) struct Decided {
+    pub(crate) definition: Arc<TableDefinition>,
+    pub(crate) path: ViewPath,
+    pub(crate) route: Route,
 }
 
 /// The changes of a view's base tables since its checkpoint.
 enum Changed {
     Nothing,
-    Few(Vec<TableDelta>, u64),
-    Many,
+    /// So many, or at least so many.
+    Some {
+        n_changes: usize,
+        and_more: bool,
+    },
     Gone(String),
 }
 
@@ -53,7 +53,7 @@ impl Engine {
         scope: Scope,
         views: Vec<Arc<TableDefinition>>,
         in_transaction: bool,
-    ) -> Result<(Scope, Vec<Routed>, Vec<ViewPath>)> {
+    ) -> Result<(Scope, Vec<Decided>)> {
         if scope.session.mode == ReadMode::Wait
             && !in_transaction
             && scope.session.snapshot.is_none()
@@ -62,14 +62,12 @@ impl Engine {
         {
             return self.decide_waited(scope, views, waited).await;
         }
-        let mut routes = Vec::with_capacity(views.len());
-        let mut paths = Vec::with_capacity(views.len());
+        let mut decided = Vec::with_capacity(views.len());
         for definition in views {
             let (path, route) = self.decide(&scope, &definition).await?;
-            paths.push(path);
-            routes.push((definition, route));
+            decided.push(Decided { definition, path, route });
         }
-        Ok((scope, routes, paths))
+        Ok((scope, decided))
     }
 
     async fn decide(&self, scope: &Scope, definition: &Arc<TableDefinition>) -> Result<(ViewPath, Route)> {
@@ -100,102 +98,62 @@ impl Engine {
                         Ok(live(scope, name, None, "the view's job has no checkpoint"))
                     };
                 };
-                let ranges = base_ranges(scope, view)?;
-                self.decide_ready(scope, Candidate { definition, view, record, ranges }).await
+                self.decide_ready(scope, definition, record.cut).await
             }
         }
     }
 
-    async fn decide_ready(&self, scope: &Scope, candidate: Candidate<'_>) -> Result<(ViewPath, Route)> {
-        let name = candidate.definition.full_name();
-        let cut = candidate.record.cut;
+    async fn decide_ready(
+        &self,
+        scope: &Scope,
+        definition: &Arc<TableDefinition>,
+        cut: Timestamp,
+    ) -> Result<(ViewPath, Route)> {
+        let name = definition.full_name();
         if scope.session.mode == ReadMode::Stale && cut >= scope.session.oldest_cut(scope.at) {
             return Ok(stored(scope, name, ReadPath::Stale, cut, cut, "rows of the checkpoint"));
         }
         if scope.session.mode == ReadMode::Live || scope.session.path == PathChoice::Live {
             return Ok(live(scope, name, Some(cut), "it was asked for"));
         }
-        let own = candidate.ranges.iter().any(|range| writes_in(&scope.writes, range).next().is_some());
-        let (changes, n_changes) = match self.changed(scope, &candidate).await? {
+        let tables = base_tables(scope, view_of(definition)?)?;
+        let ranges = tables.iter().map(|table| table_range(&table.info));
+        let own = ranges.into_iter().any(|range| writes_in(&scope.writes, &range).next().is_some());
+        let pending = match self.changed(scope, &tables, cut).await? {
             Changed::Gone(reason) => return Ok(live(scope, name, Some(cut), reason)),
-            Changed::Many => {
-                let max = self.options().hybrid_changes_max;
-                return Ok(live(scope, name, Some(cut), format!("more than {max} changes since the cut")));
-            }
             Changed::Nothing if !own && scope.session.path != PathChoice::Hybrid => {
-                return Ok(stored(
-                    scope,
-                    name,
-                    ReadPath::Fresh,
-                    cut,
-                    scope.at,
-                    "nothing changed since the cut",
-                ));
+                let reason = "nothing changed since the cut";
+                return Ok(stored(scope, name, ReadPath::Fresh, cut, scope.at, reason));
             }
-            Changed::Nothing => (Vec::new(), 0),
-            Changed::Few(changes, n_changes) => (changes, n_changes),
+            Changed::Nothing => "no changes".to_owned(),
+            Changed::Some { n_changes: 1, and_more: false } => "1 change".to_owned(),
+            Changed::Some { n_changes, and_more: false } => format!("{n_changes} changes"),
+            Changed::Some { n_changes, and_more: true } => format!("more than {n_changes} changes"),
         };
-        match self.read_fix(scope, &candidate, changes).await {
-            Ok(rows) => {
-                let with = if own { " and the transaction's own writes" } else { "" };
-                let reason = format!("{n_changes} changes since the cut{with}");
-                let (path, _) = stored(scope, name, ReadPath::Hybrid, cut, scope.at, reason);
-                Ok((path, Some(rows)))
-            }
-            // What the read fix cannot do the query over the base tables can, or fails for the same reason.
-            Err(error) if error.kind() == ErrorKind::Invalid => {
-                Ok(live(scope, name, Some(cut), format!("the read fix cannot run: {error}")))
-            }
-            Err(error) => Err(error.context(format!("read fix of view '{name}'"))),
-        }
+        let with = if own { " and the transaction's own writes" } else { "" };
+        let reason = format!("{pending} since the cut{with}");
+        let (path, _) = stored(scope, name, ReadPath::Hybrid, cut, scope.at, reason);
+        let view = HybridView::new(self.clone(), scope.clone(), Arc::clone(definition), cut);
+        Ok((path, Route::Hybrid(Arc::new(view))))
     }
 
-    /// The changes of the base tables in (S_k, T].
-    async fn changed(&self, scope: &Scope, candidate: &Candidate<'_>) -> Result<Changed> {
-        if scope.at <= candidate.record.cut {
+    /// Whether there are changes of the base tables in (S_k, T].
+    async fn changed(
+        &self,
+        scope: &Scope,
+        tables: &[Arc<TableDefinition>],
+        cut: Timestamp,
+    ) -> Result<Changed> {
+        if scope.at <= cut {
             return Ok(Changed::Nothing);
         }
-        let max = self.options().hybrid_changes_max as u64;
-        let source = self.source(scope, candidate.view)?;
-        let mut changes = Vec::new();
-        let (mut n_changes, mut cursor) = (0, None);
-        // The first page is small: mostly there is nothing, or it costs one change to know better.
-        let mut limit = 64;
-        loop {
-            let page = match source.read_changes(candidate.record.cut, scope.at, cursor, limit).await {
-                Ok(page) => page,
-                Err(error) if error.is_history_gone() => {
-                    return Ok(Changed::Gone(error.to_string()));
-                }
-                Err(error) => return Err(error),
-            };
-            if let Some(fault) = page.faults.first() {
-                return Ok(Changed::Gone(format!("a change cannot be decoded: {}", fault.reason)));
-            }
-            n_changes += page.n_changes;
-            changes.extend(page.deltas);
-            if n_changes > max && scope.session.path != PathChoice::Hybrid {
-                return Ok(Changed::Many);
-            }
-            cursor = page.next;
-            limit = PAGE_CHANGES;
-            if cursor.is_none() {
-                break;
-            }
+        let ranges: Vec<KeyRange> = tables.iter().map(|table| table_range(&table.info)).collect();
+        match self.store().changes(&ranges, cut, scope.at, None, PEEKED_CHANGES).await {
+            Ok(page) if page.changes.is_empty() && page.next.is_none() => Ok(Changed::Nothing),
+            Ok(page) => Ok(Changed::Some { n_changes: page.changes.len(), and_more: page.next.is_some() }),
+            Err(error) if error.is_history_gone() => Ok(Changed::Gone(error.to_string())),
+            Err(error) => Err(error),
         }
-        Ok(if n_changes == 0 { Changed::Nothing } else { Changed::Few(changes, n_changes) })
-    }
-
-    /// The view's base tables as a source, with all their columns.
-    fn source(&self, scope: &Scope, view: &ViewDefinition) -> Result<TableSource> {
-        let table = |id| {
-            let table = scope.catalog.tables.get(id);
-            let table = table.ok_or_else(|| Error::corrupt(format!("no base table {id}")))?;
-            let columns = (0..table.info.columns.len()).collect();
-            Ok((Arc::new(table.info.clone()), columns))
-        };
-        let tables = view.base_tables.iter().map(table).collect::<Result<Vec<_>>>()?;
-        TableSource::new(Arc::clone(self.store()), tables)
     }
 
     /// The epoch record of a job at a timestamp.
@@ -214,7 +172,8 @@ impl Engine {
         let Some(record) = self.epoch_record(job, scope.at).await? else { return Ok(None) };
         let mut ranges = Vec::new();
         for definition in views {
-            ranges.extend(base_ranges(scope, view_of(definition)?)?);
+            let tables = base_tables(scope, view_of(definition)?)?;
+            ranges.extend(tables.iter().map(|table| table_range(&table.info)));
         }
         let idle = scope.at <= record.cut
             || match self.store().changes(&ranges, record.cut, scope.at, None, 1).await {
@@ -233,7 +192,7 @@ impl Engine {
         scope: Scope,
         views: Vec<Arc<TableDefinition>>,
         waited: Waited,
-    ) -> Result<(Scope, Vec<Routed>, Vec<ViewPath>)> {
+    ) -> Result<(Scope, Vec<Decided>)> {
         let (cut, commit, reason) = match waited {
             Waited::Epoch { cut, commit } => (cut, commit, "the checkpoint was waited for"),
             Waited::Idle => (scope.at, scope.at, "nothing changed since the cut"),
@@ -242,22 +201,20 @@ impl Engine {
         self.store().wait_visible(commit).await?;
         let scope = self.scope_at(&scope.session, cut, Writes::default()).await?;
         let published = self.catalog(commit).await?;
-        let mut routes = Vec::new();
-        let mut paths = Vec::new();
+        let mut decided = Vec::new();
         for definition in views {
             let name = definition.full_name();
             let same = published.tables.get(&definition.id());
             let ready = same.and_then(|same| same.view.as_ref()).map(|view| &view.state);
             let (path, route) = if ready == Some(&ViewState::Ready) {
                 let (path, _) = stored(&scope, name, ReadPath::Fresh, cut, cut, reason);
-                (path, Some(StoredRows { at: commit, overlay: Writes::default(), content: None }))
+                (path, Route::Stored(commit))
             } else {
                 live(&scope, name, None, "the view was dropped, replaced or faulted while it was waited for")
             };
-            paths.push(path);
-            routes.push((definition, route));
+            decided.push(Decided { definition, path, route });
         }
-        Ok((scope, routes, paths))
+        Ok((scope, decided))
     }
 }
 
@@ -279,20 +236,32 @@ pub(crate) fn view_of(definition: &TableDefinition) -> Result<&ViewDefinition> {
     definition.view.as_ref().ok_or_else(|| Error::mysql(1347, format!("'{name}' is not a materialized view")))
 }
 
-/// The records of a view's base tables.
-pub(crate) fn base_ranges(scope: &Scope, view: &ViewDefinition) -> Result<Vec<KeyRange>> {
-    let range = |id| {
-        let table = scope.catalog.tables.get(id);
-        table
-            .map(|table| table_range(&table.info))
-            .ok_or_else(|| Error::corrupt(format!("no base table {id}")))
+/// A view's base tables.
+pub(crate) fn base_tables(scope: &Scope, view: &ViewDefinition) -> Result<Vec<Arc<TableDefinition>>> {
+    let table = |id| {
+        let table = scope.catalog.tables.get(id).cloned();
+        table.ok_or_else(|| Error::corrupt(format!("no base table {id}")))
     };
-    view.base_tables.iter().map(range).collect()
+    view.base_tables.iter().map(table).collect()
 }
 
-fn live(scope: &Scope, view: String, cut: Option<Timestamp>, reason: impl Into<String>) -> (ViewPath, Route) {
+/// Tables as a source, with all their columns.
+pub(crate) fn table_source(store: &Arc<dyn Store>, tables: &[Arc<TableDefinition>]) -> Result<TableSource> {
+    let all = |table: &Arc<TableDefinition>| {
+        (Arc::new(table.info.clone()), (0..table.info.columns.len()).collect())
+    };
+    TableSource::new(Arc::clone(store), tables.iter().map(all))
+}
+
+/// A path to a view's query over the base tables.
+pub(crate) fn live(
+    scope: &Scope,
+    view: String,
+    cut: Option<Timestamp>,
+    reason: impl Into<String>,
+) -> (ViewPath, Route) {
     let cut = cut.unwrap_or(Timestamp::ZERO);
-    (ViewPath { view, path: ReadPath::Live, cut, read: scope.at, reason: reason.into() }, None)
+    (ViewPath { view, path: ReadPath::Live, cut, read: scope.at, reason: reason.into() }, Route::Live)
 }
 
 fn stored(
@@ -303,6 +272,5 @@ fn stored(
     read: Timestamp,
     reason: impl Into<String>,
 ) -> (ViewPath, Route) {
-    let rows = StoredRows { at: scope.at, overlay: Writes::default(), content: None };
-    (ViewPath { view, path, cut, read, reason: reason.into() }, Some(rows))
+    (ViewPath { view, path, cut, read, reason: reason.into() }, Route::Stored(scope.at))
 }

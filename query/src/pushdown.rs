@@ -16,12 +16,18 @@ use types::Result;
 /// The most point ranges that an IN list makes.
 const POINTS_MAX: usize = 1000;
 
+/// The column that a predicate compares with literals, if it does nothing else. Such a predicate is not true
+/// for NULL, and means the same for all values of one sort key.
+pub(crate) fn column_of(info: &TableInfo, filter: &Expr) -> Option<usize> {
+    match points(info, filter) {
+        Some((column, _)) => Some(column),
+        None => comparison(info, filter).map(|found| found.column),
+    }
+}
+
 /// Whether a predicate narrows a scan.
 pub(crate) fn is_useful(info: &TableInfo, filter: &Expr) -> bool {
-    match points(info, filter) {
-        Some((column, _)) => info.primary_key.contains(&column),
-        None => comparison(info, filter).is_some(),
-    }
+    column_of(info, filter).is_some_and(|column| info.primary_key.contains(&column))
 }
 
 /// The ranges to scan, in key order.
@@ -77,7 +83,7 @@ fn point_ranges(info: &TableInfo, values: &[ArrayRef]) -> Result<Vec<KeyRange>> 
 }
 
 /// The parts of a conjunction.
-fn conjuncts(filter: &Expr) -> Vec<&Expr> {
+pub(crate) fn conjuncts(filter: &Expr) -> Vec<&Expr> {
     match filter {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
             let mut parts = conjuncts(left);
@@ -94,13 +100,13 @@ struct Comparison {
     value: ArrayRef,
 }
 
-/// `column operator literal` over a key column, the literal as a value of the column's type.
+/// `column operator literal`, the literal as a value of the column's type.
 fn comparison(info: &TableInfo, filter: &Expr) -> Option<Comparison> {
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = filter else { return None };
     if !matches!(op, Operator::Eq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq) {
         return None;
     }
-    let (column, operator, literal) = match (key_column(info, left), key_column(info, right)) {
+    let (column, operator, literal) = match (ordered_column(info, left), ordered_column(info, right)) {
         (Some(column), None) => (column, *op, right),
         (None, Some(column)) => (column, op.swap()?, left),
         _ => return None,
@@ -108,19 +114,19 @@ fn comparison(info: &TableInfo, filter: &Expr) -> Option<Comparison> {
     Some(Comparison { column, operator, value: literal_of(info, column, literal)? })
 }
 
-/// `column IN (literals)` over a key column.
+/// `column IN (literals)`.
 fn points(info: &TableInfo, filter: &Expr) -> Option<(usize, Vec<ArrayRef>)> {
     let Expr::InList(list) = filter else { return None };
     if list.negated || list.list.len() > POINTS_MAX {
         return None;
     }
-    let column = key_column(info, &list.expr)?;
+    let column = ordered_column(info, &list.expr)?;
     let values = list.list.iter().map(|item| literal_of(info, column, item)).collect::<Option<Vec<_>>>()?;
     Some((column, values))
 }
 
-/// The key column that an expression stands for, in the order of its keys.
-fn key_column(info: &TableInfo, expression: &Expr) -> Option<usize> {
+/// The column that an expression stands for, in the order that its values have in keys.
+fn ordered_column(info: &TableInfo, expression: &Expr) -> Option<usize> {
     let (name, is_padded) = match expression {
         Expr::Column(column) => (&column.name, false),
         Expr::ScalarFunction(call) if call.func.name() == "pad_key" => match call.args.as_slice() {
@@ -138,7 +144,7 @@ fn key_column(info: &TableInfo, expression: &Expr) -> Option<usize> {
         // BINARY compares with its padding.
         _ => !is_padded,
     };
-    (in_order && info.primary_key.contains(&column)).then_some(column)
+    in_order.then_some(column)
 }
 
 /// A literal as an array of one value of the column's type, if that loses nothing.

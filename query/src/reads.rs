@@ -58,6 +58,13 @@ impl Reads {
     }
 }
 
+/// The first key after a key.
+pub(crate) fn key_after(key: &[u8]) -> Key {
+    let mut next = key.to_vec();
+    next.push(0);
+    next.into()
+}
+
 /// A scan that is under way.
 #[derive(Debug)]
 pub(crate) struct Cursor {
@@ -80,9 +87,7 @@ impl Cursor {
         let mut covered = self.range.clone();
         match stored.last() {
             Some((last, _)) if stored.len() >= page_keys => {
-                let mut next = last.to_vec();
-                next.push(0);
-                covered.end = next.into();
+                covered.end = key_after(last);
                 self.range.start = covered.end.clone();
             }
             _ => self.is_done = true,

@@ -12,18 +12,19 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
-use sql::catalog::TableDefinition;
 use sql::{OutputColumn, PlannedQuery};
 use sqlparser::ast;
 use tidb::ColumnType;
 use types::{Error, Result, Timestamp};
 
 use crate::names::{Names, Route, Scope};
+use crate::paths::{Decided, live};
 use crate::{Engine, QueryResult, ReadSettings, ResultColumn, RowStream, Transaction, ViewPath};
 
-/// A query on its way: planned, with each view on its path.
+/// A query on its way: ready to run, with each view on its path.
 pub(crate) struct Planned {
-    pub(crate) query: PlannedQuery,
+    pub(crate) columns: Vec<OutputColumn>,
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
     pub(crate) paths: Vec<ViewPath>,
     /// The timestamp that everything is read at; wait mode may have moved it.
     pub(crate) read_ts: Timestamp,
@@ -90,31 +91,70 @@ impl Engine {
         scope: Scope,
         query: &ast::Query,
         in_transaction: bool,
-    ) -> Result<(Scope, Planned)> {
+    ) -> Result<Planned> {
         let views = {
             let names = Names::undecided(&scope);
             let planned = sql::plan_query(query, &names, &scope.settings)?;
             let views = names.views();
             if views.is_empty() {
-                let read_ts = scope.at;
-                return Ok((scope, Planned { query: planned, paths: Vec::new(), read_ts }));
+                return self.ready(planned, Vec::new(), scope.at).await;
             }
             views
         };
-        let (scope, routes, paths) = self.decide_all(scope, views, in_transaction).await?;
-        let planned = self.plan_on_routes(&scope, query, routes)?;
-        let read_ts = scope.at;
-        Ok((scope, Planned { query: planned, paths, read_ts }))
+        let (scope, decided) = self.decide_all(scope, views, in_transaction).await?;
+        self.plan_decided(&scope, decided, |names| crate::live::plan_query(query, names, &scope.settings))
+            .await
     }
 
-    fn plan_on_routes(
+    /// Plans a query whose views are on their paths; those that turn out to be better read by their queries
+    /// are put on another, and the query is planned again.
+    pub(crate) async fn plan_decided(
         &self,
         scope: &Scope,
-        query: &ast::Query,
-        routes: Vec<(Arc<TableDefinition>, Route)>,
-    ) -> Result<PlannedQuery> {
-        let names = Names::decided(scope, routes);
-        crate::live::plan_query(query, &names, &scope.settings)
+        mut decided: Vec<Decided>,
+        plan: impl Fn(&Names<'_>) -> Result<PlannedQuery> + Send,
+    ) -> Result<Planned> {
+        loop {
+            let query = plan(&Names::decided(scope, &decided))?;
+            let ready = self.ready(query, Vec::new(), scope.at).await;
+            let mut is_moved = false;
+            for view in &mut decided {
+                if let Route::Hybrid(hybrid) = &view.route
+                    && let Some(reason) = hybrid.moved()
+                {
+                    let cut = Some(view.path.cut);
+                    (view.path, view.route) = live(scope, view.definition.full_name(), cut, reason);
+                    is_moved = true;
+                }
+            }
+            if is_moved {
+                for view in &decided {
+                    if let Route::Hybrid(hybrid) = &view.route {
+                        hybrid.again();
+                    }
+                }
+                continue;
+            }
+            let ready = ready?;
+            for view in &mut decided {
+                if let Route::Hybrid(hybrid) = &view.route {
+                    view.path.reason.push_str(&hybrid.work());
+                }
+            }
+            let paths = decided.into_iter().map(|view| view.path).collect();
+            return Ok(Planned { paths, ..ready });
+        }
+    }
+
+    /// Makes a planned query runnable.
+    pub(crate) async fn ready(
+        &self,
+        query: PlannedQuery,
+        paths: Vec<ViewPath>,
+        read_ts: Timestamp,
+    ) -> Result<Planned> {
+        let plan = physical(&self.session(), &query.plan).await?;
+        Ok(Planned { columns: query.columns, plan, paths, read_ts })
     }
 
     /// A session of the batch engine for a statement.
@@ -129,27 +169,24 @@ impl Engine {
     }
 
     /// Runs a planned query.
-    pub(crate) async fn run(&self, planned: Planned) -> Result<QueryResult> {
-        let Planned { query, paths, read_ts } = planned;
-        let columns: Vec<ResultColumn> = query.columns.iter().map(result_column).collect();
-        let schema = result_schema(&columns, query.plan.schema().as_arrow());
+    pub(crate) fn run(&self, planned: Planned) -> Result<QueryResult> {
+        let columns: Vec<ResultColumn> = planned.columns.iter().map(result_column).collect();
+        let schema = result_schema(&columns, &planned.plan.schema());
         let named = Arc::clone(&schema);
-        let rows = self.stream(&query.plan).await?;
-        let batches = rows.map(move |batch| renamed(&batch?, &named)).boxed();
-        Ok(QueryResult { columns, schema, batches, read_ts, paths })
+        let batches = self.stream(&planned)?.map(move |batch| renamed(&batch?, &named)).boxed();
+        Ok(QueryResult { columns, schema, batches, read_ts: planned.read_ts, paths: planned.paths })
     }
 
-    /// Runs a plan.
-    pub(crate) async fn stream(&self, plan: &LogicalPlan) -> Result<RowStream> {
-        let state = self.session();
-        let plan = physical(&state, plan).await?;
-        let rows = execute_stream(plan, state.task_ctx()).map_err(sql::from_datafusion)?;
+    /// The rows of a planned query.
+    pub(crate) fn stream(&self, planned: &Planned) -> Result<RowStream> {
+        let rows = execute_stream(Arc::clone(&planned.plan), self.session().task_ctx());
+        let rows = rows.map_err(sql::from_datafusion)?;
         Ok(rows.map(|batch| batch.map_err(sql::from_datafusion)).boxed())
     }
 }
 
 /// Optimises a plan and makes it runnable.
-pub(crate) async fn physical(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
+async fn physical(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
     let optimised = state.optimize(plan).map_err(sql::from_datafusion)?;
     let planner = state.query_planner();
     let plan = planner.create_physical_plan(&optimised, state).await.map_err(sql::from_datafusion)?;

@@ -66,7 +66,7 @@ impl Engine {
         at_cut.catalog = Arc::clone(&scope.catalog);
         let plan = live_plan(&at_cut, &definition, view)?;
         let query = PlannedQuery { plan, columns: Vec::new() };
-        let planned = Planned { query, paths: Vec::new(), read_ts: record.cut };
+        let planned = self.ready(query, Vec::new(), record.cut).await?;
         self.subtract_query(planned, &definition, &mut counted).await?;
         let path = ViewPath {
             view: name,
@@ -90,7 +90,7 @@ impl Engine {
         let encoder = RowEncoder::new(&definition.info)?;
         let handle = definition.info.has_hidden_handle().then_some(0);
         let schema = definition.info.arrow_schema();
-        let mut batches = self.stream(&planned.query.plan).await?;
+        let mut batches = self.stream(&planned)?;
         while let Some(batch) = batches.next().await {
             let batch = crate::select::renamed(&batch?, &schema)?;
             let mut rows = encoder.bind(&batch)?;

@@ -25,6 +25,8 @@ struct NeededTable {
     columns: Vec<usize>,
     schema: SchemaRef,
     range: KeyRange,
+    /// Where changes are read; the whole table if nobody narrowed it.
+    changed: Vec<KeyRange>,
 }
 
 impl TableSource {
@@ -42,9 +44,19 @@ impl TableSource {
             let schema = RowDecoder::new(&info, &columns)?.schema();
             let (start, end) = record_range(info.id);
             let range = KeyRange::new(start, end);
-            needed.insert(info.table_id(), NeededTable { info, columns, schema, range });
+            let changed = vec![range.clone()];
+            needed.insert(info.table_id(), NeededTable { info, columns, schema, range, changed });
         }
         Ok(TableSource { store, tables: needed })
+    }
+
+    /// The same, but of a table's changes only those of keys in some ranges, which are in order and apart.
+    #[must_use]
+    pub fn within(mut self, table: TableId, ranges: Vec<KeyRange>) -> TableSource {
+        if let Some(needed) = self.tables.get_mut(&table) {
+            needed.changed = ranges;
+        }
+        self
     }
 
     /// The columns that are read of a table.
@@ -126,7 +138,8 @@ impl Source for TableSource {
         if self.tables.is_empty() || from >= to {
             return Ok(ChangesPage::default());
         }
-        let ranges: Vec<KeyRange> = self.tables.values().map(|needed| needed.range.clone()).collect();
+        let ranges: Vec<KeyRange> =
+            self.tables.values().flat_map(|needed| needed.changed.iter().cloned()).collect();
         let next = cursor.map(|cursor| (cursor.commit_ts, cursor.key));
         let stored = self.store.changes(&ranges, from, to, next, limit.max(1)).await?;
         let mut decoders: BTreeMap<TableId, ChangeDecoder> = BTreeMap::new();

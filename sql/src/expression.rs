@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use operators::Expression;
 use types::Result;
@@ -54,5 +54,14 @@ impl Expression for PhysicalExpression {
             true => self.inner.to_string(),
             false => format!("{} {{{}}}", self.inner, details.join(", ")),
         }
+    }
+
+    fn passes(&self) -> Option<usize> {
+        let passed = match self.inner.downcast_ref::<ScalarFunctionExpr>() {
+            Some(call) if functions::is_pad_key(call.fun()) => call.args().first()?,
+            Some(_) => return None,
+            None => &self.inner,
+        };
+        passed.downcast_ref::<Column>().map(Column::index)
     }
 }

@@ -279,6 +279,11 @@ pub(crate) fn zone_name(function: &ScalarUDF) -> Option<&str> {
     function.inner().as_ref().downcast_ref::<Function>().map(|function| function.zone_name.as_str())
 }
 
+/// Whether a function is the one that makes a text's sort key.
+pub(crate) fn is_pad_key(function: &ScalarUDF) -> bool {
+    function.inner().as_ref().downcast_ref::<Function>().is_some_and(|function| function.name == "pad_key")
+}
+
 /// Whether there is a scalar function of that name.
 pub(crate) fn exists(name: &str) -> bool {
     name.starts_with('$') || entries().any(|entry| entry.name == name)

@@ -1,6 +1,6 @@
 //! Runs a plan in many ways and compares with recomputation after every barrier.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use arrow::array::Int64Array;
@@ -8,7 +8,7 @@ use arrow::datatypes::SchemaRef;
 use operators::{Dataflow, DataflowOptions, Manifest, Plan, Rest, Run, RunNamer, RunSource, Sealed};
 use types::{Delta, Epoch, Error, Generation, JobId, RunName, TableId};
 
-use crate::model::{Row, Rows, add, batch_of, recompute, rows_of};
+use crate::model::{Row, Rows, Value, add, batch_of, recompute, rows_of};
 
 /// Runs in memory, as bytes.
 #[derive(Default)]
@@ -163,6 +163,7 @@ impl Harness {
 
     /// Runs an epoch and compares; it is also run twice on the last checkpoint if that is the state.
     pub(crate) fn run(&mut self, input: &EpochInput, is_sealed_before: bool) {
+        let before = self.dataflow.fork().unwrap();
         let mut overlays = if is_sealed_before {
             vec![self.open(), self.open(), self.dataflow.fork().unwrap()]
         } else {
@@ -178,12 +179,52 @@ impl Harness {
             push_batch(overlay, &self.schemas, &input.batches.concat()).unwrap();
             assert_eq!(consolidated(&overlay.barrier().unwrap()), change, "an overlay answers the same");
         }
+        self.check_wanted(&before, &input.batches.concat(), &change);
         if input.after != After::Nothing {
             self.seal();
         }
         if input.after == After::Reopen {
             self.dataflow = self.open();
         }
+    }
+}
+
+impl Harness {
+    /// Of the rows that somebody wants, no more is needed than the changes that they come from.
+    fn check_wanted(&self, before: &Dataflow, batch: &[Change], change: &Rows) {
+        for column in 0..self.plan.output().schema.fields().len() {
+            let origins = self.plan.origins(column);
+            if origins.is_empty() {
+                continue;
+            }
+            let keys = change.keys().chain(self.view.keys()).map(|row| sort_key(&row[column]));
+            for wanted in keys.filter(|key| *key != Value::Null).collect::<BTreeSet<Value>>() {
+                let is_wanted = |(table, row, _): &&Change| {
+                    let columns = origins.get(table);
+                    columns.is_none_or(|columns| columns.iter().any(|at| sort_key(&row[*at]) == wanted))
+                };
+                let needed: Vec<Change> = batch.iter().filter(is_wanted).cloned().collect();
+                let mut overlay = before.fork().unwrap();
+                push_batch(&mut overlay, &self.schemas, &needed).unwrap();
+                let of_interest = |rows: Rows| -> Rows {
+                    rows.into_iter().filter(|(row, _)| sort_key(&row[column]) == wanted).collect()
+                };
+                let answer = of_interest(consolidated(&overlay.barrier().unwrap()));
+                assert_eq!(
+                    answer,
+                    of_interest(change.clone()),
+                    "column {column} as {wanted:?} by {origins:?}"
+                );
+            }
+        }
+    }
+}
+
+/// What two values share that compare as equal.
+fn sort_key(value: &Value) -> Value {
+    match value {
+        Value::Text(text) => Value::Text(text.trim_end_matches(' ').to_owned()),
+        other => other.clone(),
     }
 }
 

@@ -181,6 +181,59 @@ impl Expression for RowExpression {
     }
 }
 
+/// A column as it is.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    pub(crate) column: usize,
+    pub(crate) data_type: DataType,
+}
+
+impl Expression for Passed {
+    fn evaluate(&self, batch: &RecordBatch) -> types::Result<ArrayRef> {
+        Ok(Arc::clone(batch.column(self.column)))
+    }
+
+    fn data_type(&self) -> DataType {
+        self.data_type.clone()
+    }
+
+    fn describe(&self) -> String {
+        format!("c{}", self.column)
+    }
+
+    fn passes(&self) -> Option<usize> {
+        Some(self.column)
+    }
+}
+
+/// The sort key of a text column.
+#[derive(Debug)]
+pub(crate) struct SortKey {
+    pub(crate) column: usize,
+}
+
+impl Expression for SortKey {
+    fn evaluate(&self, batch: &RecordBatch) -> types::Result<ArrayRef> {
+        let trimmed = |row: Row| match &row[self.column] {
+            Value::Text(text) => Value::Text(operators::trim_padding(text).to_owned()),
+            other => other.clone(),
+        };
+        Ok(column_of(&DataType::Utf8, rows_of(batch).into_iter().map(trimmed).collect()))
+    }
+
+    fn data_type(&self) -> DataType {
+        DataType::Utf8
+    }
+
+    fn describe(&self) -> String {
+        format!("sort key of c{}", self.column)
+    }
+
+    fn passes(&self) -> Option<usize> {
+        Some(self.column)
+    }
+}
+
 fn evaluate_row(expression: &Arc<dyn Expression>, types: &[DataType], row: &Row) -> Option<Value> {
     let fields: Vec<_> =
         types.iter().map(|data_type| arrow::datatypes::Field::new("c", data_type.clone(), true)).collect();

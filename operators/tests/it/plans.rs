@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use operators::{AggregateCall, AggregateFunction, Expression, JoinKind, Node, NodeId, Operator, Plan};
 use types::TableId;
 
-use crate::model::{Row, RowExpression, Value, batch_of};
+use crate::model::{Passed, Row, RowExpression, SortKey, Value, batch_of};
 
 pub(crate) const LEFT: TableId = TableId(1);
 pub(crate) const RIGHT: TableId = TableId(2);
@@ -60,6 +60,20 @@ impl PlanBuilder {
     pub(crate) fn filter(&mut self, input: NodeId, predicate: RowExpression) -> NodeId {
         let schema = self.schema(input);
         self.add(Operator::Filter { predicate: Arc::new(predicate) }, &[input], schema)
+    }
+
+    /// Some columns as they are, then the sort keys of some texts.
+    pub(crate) fn pass(&mut self, input: NodeId, columns: &[usize], sort_keys: &[usize]) -> NodeId {
+        let of = self.schema(input);
+        let passed = columns.iter().map(|column| {
+            let data_type = of.field(*column).data_type().clone();
+            Arc::new(Passed { column: *column, data_type }) as Arc<dyn Expression>
+        });
+        let keys =
+            sort_keys.iter().map(|column| Arc::new(SortKey { column: *column }) as Arc<dyn Expression>);
+        let expressions: Vec<Arc<dyn Expression>> = passed.chain(keys).collect();
+        let fields: Vec<(&str, DataType)> = expressions.iter().map(|one| ("c", one.data_type())).collect();
+        self.add(Operator::Project { expressions }, &[input], schema(&fields))
     }
 
     pub(crate) fn project(&mut self, input: NodeId, expressions: &[RowExpression]) -> NodeId {

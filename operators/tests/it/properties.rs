@@ -1,6 +1,6 @@
 //! Random histories over every operator: retractions, duplicates, NULLs, empty batches, any split.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use operators::{AggregateFunction, JoinKind, Operator, Plan};
 use proptest::prelude::*;
@@ -186,6 +186,43 @@ fn join_with_repeated_keys(kind: JoinKind) -> Plan {
     plan.build()
 }
 
+/// Texts by their sort keys, joined with the rows they come from, as the planner makes it: groups by sort
+/// key, of which the smallest text is shown.
+fn shown_groups_joined() -> Plan {
+    let mut plan = PlanBuilder::default();
+    let rows = plan.source(LEFT, &[2, 1]);
+    let keyed = plan.pass(rows, &[0, 1], &[0]);
+    let grouped = plan.aggregate(
+        keyed,
+        &[2],
+        &[call(AggregateFunction::Min, &[0]), call(AggregateFunction::Max, &[1])],
+    );
+    let shown = plan.pass(grouped, &[1, 2], &[1]);
+    let others = plan.source(RIGHT, &[0, 2]);
+    let others = plan.pass(others, &[1, 0], &[1]);
+    let joined = plan.join(JoinKind::Inner, (shown, &[2]), (others, &[2]), false, None);
+    plan.pass(joined, &[4, 0, 1, 3], &[]);
+    plan.build()
+}
+
+/// One table twice: by k on one side, by v on the other.
+fn table_joined_with_itself() -> Plan {
+    let mut plan = PlanBuilder::default();
+    let left = plan.source(LEFT, &[0, 1]);
+    let right = plan.source(LEFT, &[1, 0]);
+    plan.join(JoinKind::Inner, (left, &[0]), (right, &[0]), false, None);
+    plan.build()
+}
+
+/// What two branches share is wanted by both.
+fn branches_of_one_source() -> Plan {
+    let mut plan = PlanBuilder::default();
+    let rows = plan.source(LEFT, &[0, 1]);
+    let counted = plan.aggregate(rows, &[1], &[call(AggregateFunction::Count, &[])]);
+    plan.join(JoinKind::Inner, (rows, &[0]), (counted, &[0]), false, None);
+    plan.build()
+}
+
 macro_rules! histories {
     ($($name:ident: $cases:expr, $plan:expr;)*) => {$(
         #[test]
@@ -250,4 +287,40 @@ histories! {
     anti_join_on_repeated_columns_equals_recomputation: 40, join_with_repeated_keys(JoinKind::LeftAnti);
     rows_beside_a_scalar_equal_recomputation: 60, beside_scalar();
     self_join_with_aggregate_equals_recomputation: 60, self_join_with_aggregate();
+    shown_groups_joined_equal_recomputation: 60, shown_groups_joined();
+    table_joined_with_itself_equals_recomputation: 60, table_joined_with_itself();
+    branches_of_one_source_equal_recomputation: 60, branches_of_one_source();
+}
+
+#[test]
+fn columns_are_followed_to_their_sources() {
+    let both = |left: &[usize], right: &[usize]| {
+        BTreeMap::from([
+            (LEFT, left.iter().copied().collect::<BTreeSet<usize>>()),
+            (RIGHT, right.iter().copied().collect()),
+        ])
+    };
+    let left = |columns: &[usize]| BTreeMap::from([(LEFT, columns.iter().copied().collect())]);
+    let joined = join_plan(JoinKind::Inner, &[0], false, None);
+    // The key goes to both sides, from either of its columns; what is no key stays on its own.
+    let width = joined.nodes[0].schema.fields().len();
+    assert_eq!(joined.origins(0), both(&[0], &[0]));
+    assert_eq!(joined.origins(width), both(&[0], &[0]));
+    assert_eq!(joined.origins(1), left(&[1]));
+    let outer = join_plan(JoinKind::Left, &[0], false, None);
+    assert_eq!(outer.origins(0), both(&[0], &[0]));
+    assert_eq!(outer.origins(width), BTreeMap::new());
+    let not_in = join_plan(JoinKind::LeftAntiNullAware, &[0], false, None);
+    assert_eq!(not_in.origins(0), left(&[0]));
+    let grouped = aggregate_plan(&[2, 1], &all_calls());
+    assert_eq!(grouped.origins(0), left(&[2]));
+    assert_eq!(grouped.origins(2), BTreeMap::new());
+    assert_eq!(shown_groups_joined().origins(1), both(&[2], &[2]));
+    assert_eq!(shown_groups_joined().origins(3), both(&[2], &[2]));
+    assert_eq!(shown_groups_joined().origins(0), BTreeMap::from([(RIGHT, BTreeSet::from([0]))]));
+    assert_eq!(shown_groups_joined().origins(2), BTreeMap::new());
+    assert_eq!(table_joined_with_itself().origins(0), left(&[0, 1]));
+    assert_eq!(table_joined_with_itself().origins(1), BTreeMap::new());
+    assert_eq!(branches_of_one_source().origins(0), BTreeMap::new());
+    assert_eq!(filter_and_project().origins(0), BTreeMap::new());
 }

@@ -10,7 +10,7 @@ use super::delete::deleted;
 use super::insert::{column_count, inserted, plain_values};
 use super::unsupported;
 use super::update::{Selection, updated};
-use crate::explain::lines_result;
+use crate::explain::{lines_result, plan_lines};
 use crate::names::Scope;
 use crate::point::NamedTable;
 use crate::{Engine, QueryResult, ReadSettings, Transaction, ViewPath};
@@ -59,7 +59,7 @@ impl Engine {
             return Ok((vec![heading, "  PointGet: 1 row by its primary key".to_owned()], Vec::new()));
         }
         let planned = self.plan_rows(scope, table, selection).await?;
-        let read = self.plan_lines(&planned).await?;
+        let read = plan_lines(&planned);
         Ok((under(heading, read), planned.paths))
     }
 
@@ -81,11 +81,11 @@ impl Engine {
             return Ok((under(heading, values(rows.len())), Vec::new()));
         }
         let own = self.scope_at(&scope.session, scope.at, Arc::clone(&scope.writes)).await?;
-        let (_, planned) = self.plan(own, source, true).await?;
-        if planned.query.columns.len() != named.len() {
+        let planned = self.plan(own, source, true).await?;
+        if planned.columns.len() != named.len() {
             return Err(column_count(1));
         }
-        let read = self.plan_lines(&planned).await?;
+        let read = plan_lines(&planned);
         Ok((under(heading, read), planned.paths))
     }
 }

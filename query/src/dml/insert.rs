@@ -96,12 +96,12 @@ impl Engine {
         values: &Values<'_>,
     ) -> Result<Vec<RecordBatch>> {
         let own = self.scope_at(&scope.session, scope.at, Arc::clone(&scope.writes)).await?;
-        let (_, planned) = self.plan(own, source, true).await?;
-        if planned.query.columns.len() != values.named.len() {
+        let planned = self.plan(own, source, true).await?;
+        if planned.columns.len() != values.named.len() {
             return Err(column_count(1));
         }
         let evaluator = Evaluator::new(self, scope)?;
-        let mut result = self.run(planned).await?;
+        let mut result = self.run(planned)?;
         let mut batches = Vec::new();
         while let Some(batch) = result.batches.next().await {
             let batch = batch?;
@@ -173,8 +173,8 @@ impl Engine {
     async fn subquery_value(&self, scope: &Scope, expression: &Expr) -> Result<ArrayRef> {
         let query = super::update::select_of(&scope.settings, vec![expression.clone()])?;
         let own = self.scope_at(&scope.session, scope.at, Arc::clone(&scope.writes)).await?;
-        let (_, planned) = self.plan(own, &query, true).await?;
-        let mut result = self.run(planned).await?;
+        let planned = self.plan(own, &query, true).await?;
+        let mut result = self.run(planned)?;
         while let Some(batch) = result.batches.next().await {
             let batch = batch?;
             if batch.num_rows() == 1 {

@@ -138,7 +138,7 @@ impl Engine {
         }
         let info = &table.definition.info;
         let planned = self.plan_rows(scope, table, &selection).await?;
-        let mut batches = self.stream(&planned.query.plan).await?;
+        let mut batches = self.stream(&planned)?;
         let n_columns = info.columns.len();
         let schema = info.arrow_schema();
         let mut matched = Vec::new();
@@ -173,10 +173,11 @@ impl Engine {
             names.views()
         };
         let own = self.scope_at(&scope.session, scope.at, Arc::clone(&scope.writes)).await?;
-        let (own, routes, paths) = self.decide_all(own, views, true).await?;
-        let names = Names::decided(&own, routes);
-        let query = crate::live::plan_query(&query, &DmlNames::new(&names, &own, table), &own.settings)?;
-        Ok(Planned { query, paths, read_ts: own.at })
+        let (own, decided) = self.decide_all(own, views, true).await?;
+        let plan = |names: &Names<'_>| {
+            crate::live::plan_query(&query, &DmlNames::new(names, &own, table), &own.settings)
+        };
+        self.plan_decided(&own, decided, plan).await
     }
 
     /// The one row of a condition on the full primary key.

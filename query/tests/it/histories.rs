@@ -4,6 +4,8 @@
 //! epochs at random moments, and reads now and in the past, with each way of reading compared both ways (as
 //! multisets, with counts), at parallelism 1, 2 and 7.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use proptest::prelude::*;
 use query::{PathChoice, ReadMode, ReadPath, ReadSettings};
 use types::Timestamp;
@@ -26,6 +28,23 @@ const VIEWS: &[(&str, &str)] = &[
     ("outer_", "SELECT t.g, u.x FROM t LEFT JOIN u ON t.g = u.k"),
     ("absent", "SELECT u.k FROM u WHERE NOT EXISTS (SELECT 1 FROM t WHERE t.g = u.k)"),
 ];
+
+/// Conditions of point and range queries on a view: on its key, on other columns, on what groups show.
+fn conditions(view: &str) -> &'static [&'static str] {
+    match view {
+        "filtered" => &["id = 3", "id IN (1, 5)", "g = 1", "a > 3", "id > 2 AND g < 3"],
+        "projected" => &["g = 1", "s = 'x'", "b = 2", "g IN (0, 2) AND s >= 'x'"],
+        "grouped" => &["g = 1", "g IN (0, 2)", "n = 1", "lo < 2", "g >= 2 AND hi = 5"],
+        "texts" => &["s = 'x'", "s = ''", "s IN ('x  ', 'é')", "g = 1", "s > 'X'"],
+        "whole" => &["n = 3", "d > 0"],
+        "having" => &["g = 2", "g < 2", "s = 1"],
+        "differ" => &["g = 1", "a = 2", "g = 1 AND a > 0"],
+        "joined" => &["id = 3", "x = 2", "id IN (1, 2, 3)"],
+        "outer_" => &["g = 1", "x = 1", "x IS NULL", "g > 1"],
+        "absent" => &["k = 1", "k > 1"],
+        other => panic!("no conditions for {other}"),
+    }
+}
 
 #[derive(Clone, Debug)]
 enum Change {
@@ -99,6 +118,8 @@ impl Change {
 struct World {
     h: Harness,
     past: Vec<Timestamp>,
+    /// Comparisons so far, to take conditions in turn.
+    compared: AtomicUsize,
 }
 
 impl World {
@@ -112,7 +133,7 @@ impl World {
         for (name, query) in VIEWS {
             h.run(&format!("CREATE MATERIALIZED VIEW {name} AS {query}")).await;
         }
-        World { h, past: Vec::new() }
+        World { h, past: Vec::new(), compared: AtomicUsize::new(0) }
     }
 
     async fn change_all(&self, changes: &[Change], txn: &mut query::Transaction) {
@@ -176,7 +197,28 @@ impl World {
                     assert_eq!(taken.path, ReadPath::Hybrid, "{taken}");
                 }
             }
+            self.compare_wanted(name, query, at, txn).await;
         }
+    }
+
+    /// A condition on a view reaches into its read fix, and changes nothing.
+    async fn compare_wanted(
+        &self,
+        name: &str,
+        query: &str,
+        at: Option<Timestamp>,
+        txn: Option<&query::Transaction>,
+    ) {
+        let conditions = conditions(name);
+        let turn = self.compared.fetch_add(1, Ordering::Relaxed);
+        let condition = conditions[turn % conditions.len()];
+        let with = |mode, path| ReadSettings { snapshot: at, ..self.h.with(mode, path) };
+        let wanted = format!("SELECT * FROM ({query}) AS q WHERE {condition}");
+        let expected = self.h.sorted(&with(ReadMode::Live, PathChoice::Auto), &wanted, txn).await;
+        let text = format!("SELECT * FROM {name} WHERE {condition}");
+        let hybrid = with(ReadMode::Fresh, PathChoice::Hybrid);
+        assert_eq!(self.h.sorted(&hybrid, &text, txn).await, expected, "{text}");
+        assert_eq!(self.h.path(&hybrid, &text, txn).await.path, ReadPath::Hybrid, "{text}");
     }
 
     /// Stored rows against the query at the cut.

@@ -67,6 +67,93 @@ async fn a_changed_view_is_fresh_on_every_path() {
     }
 }
 
+/// The read fix of a query that wants few rows reads and computes no more than these need.
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_reach_into_the_read_fix() {
+    let mut h = Harness::new(1).await;
+    h.run("CREATE TABLE shop (id INT PRIMARY KEY, city VARCHAR(10)); CREATE TABLE sale (id INT PRIMARY KEY, shop INT, amount INT)")
+        .await;
+    h.run("INSERT INTO shop VALUES (1, 'north'), (2, 'south'), (3, 'west')").await;
+    for (name, query) in [
+        ("by_shop", "SELECT shop, sum(amount) AS total FROM sale GROUP BY shop"),
+        ("by_city", "SELECT city, sum(amount) AS total FROM sale JOIN shop ON shop = shop.id GROUP BY city"),
+        ("large", "SELECT id, shop, amount FROM sale WHERE amount > 90"),
+    ] {
+        h.run(&format!("CREATE MATERIALIZED VIEW {name} AS {query}")).await;
+    }
+    let rows = (0..100).map(|id| format!("({id}, {}, {id})", id % 4));
+    h.run(&format!("INSERT INTO sale VALUES {}", rows.collect::<Vec<_>>().join(", "))).await;
+    for (query, rows, work) in [
+        // By the key of the base table only its changes are read.
+        ("SELECT amount FROM large WHERE id = 95", "95", "; 1 read for the rows that are wanted, 1 row of"),
+        ("SELECT id FROM large WHERE id > 97", "98, 99", "; 2 read for the rows that are wanted, 2 rows of"),
+        // By another column all are read and the wanted are computed.
+        (
+            "SELECT total FROM by_shop WHERE shop = 2",
+            "1250",
+            "; 100 read for the rows that are wanted, 1 row of",
+        ),
+        (
+            "SELECT total FROM by_city WHERE city = 'south'",
+            "1250",
+            "; 100 read for the rows that are wanted, 1 row of",
+        ),
+        // A condition on what is computed narrows the result alone.
+        (
+            "SELECT shop FROM by_shop WHERE total = 1250",
+            "2",
+            "; 100 read for the rows that are wanted, 1 row of",
+        ),
+        ("SELECT count(*) FROM large", "9", "; 100 read, 9 rows of"),
+        ("SELECT id FROM large WHERE id = 1 OR amount = 99", "99", "; 100 read, 9 rows of"),
+    ] {
+        let path = h.path(&h.settings, query, None).await;
+        assert_eq!(path.path, ReadPath::Hybrid, "{query}: {path}");
+        assert!(path.reason.contains(work), "{query}: {path}");
+        assert!(path.reason.starts_with("more than 64 changes since the cut; "), "{query}: {path}");
+        assert_eq!(h.sorted(&h.settings, query, None).await, table(rows), "{query}");
+    }
+}
+
+/// Where more changed than there is, the query over the base tables is cheaper.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_changes_of_few_rows_are_read_live() {
+    let mut h = shops().await;
+    h.run("CREATE TABLE bulk (id INT PRIMARY KEY, a INT)").await;
+    h.run("CREATE MATERIALIZED VIEW odd AS SELECT id, a FROM bulk WHERE a % 2 = 1").await;
+    let rows = (0..3_000).map(|id| format!("({id}, {id})"));
+    let insert = format!("INSERT INTO bulk VALUES {}", rows.collect::<Vec<_>>().join(", "));
+    h.run(&insert).await;
+    let query = "SELECT count(*) FROM odd";
+    let path = h.path(&h.settings, query, None).await;
+    assert_eq!(path.path, ReadPath::Hybrid, "{path}");
+    h.run("DELETE FROM bulk WHERE id >= 1000").await;
+    let path = h.path(&h.settings, query, None).await;
+    assert_eq!(path.path, ReadPath::Live, "{path}");
+    assert!(path.reason.contains("5000 changes since the cut, and only 1000 rows"), "{path}");
+    assert_eq!(h.rows(query).await, table("500"));
+    // A point query reads one change, whatever else there is.
+    let point = "SELECT a FROM odd WHERE id = 7";
+    assert_eq!(h.path(&h.settings, point, None).await.path, ReadPath::Hybrid);
+    assert_eq!(h.rows(point).await, table("7"));
+    let forced = h.with(ReadMode::Fresh, PathChoice::Hybrid);
+    assert_eq!(h.path(&forced, query, None).await.path, ReadPath::Hybrid);
+    assert_eq!(h.rows_in(&forced, query).await, table("500"));
+    // Beside a view that stays Hybrid the statement is planned again as a whole.
+    h.run("INSERT INTO sales VALUES (9, 'west', 90)").await;
+    let both = h.query(
+        &h.settings,
+        "SELECT (SELECT count(*) FROM odd), total FROM totals WHERE shop = 'west'",
+        None,
+        &[],
+    );
+    let both = both.await.unwrap();
+    let paths: Vec<_> = both.paths.iter().map(|path| (path.view.clone(), path.path)).collect();
+    let expected = [("test.totals".to_owned(), ReadPath::Hybrid), ("test.odd".to_owned(), ReadPath::Live)];
+    assert_eq!(paths, expected);
+    assert_eq!(rows_of(both).await.unwrap(), table("500 90"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stale_read_is_the_query_at_the_cut() {
     let mut h = shops().await;
