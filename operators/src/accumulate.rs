@@ -20,7 +20,7 @@ pub use exact_sum::ExactSum;
 pub(crate) use linear::Linear;
 pub(crate) use ordered::{ValueCodec, decode_optional};
 
-use crate::plan::AggregateFunction;
+use crate::plan::{AggregateCall, AggregateFunction};
 
 /// The most digits of a decimal, as in MySQL.
 const PRECISION_MAX: u8 = 65;
@@ -277,6 +277,15 @@ pub(crate) fn call_output_type(
         (AggregateFunction::Count, []) => Ok(DataType::Int64),
         (AggregateFunction::Count, [first, ..]) | (_, [first]) => function.output_type(first, distinct),
         _ => Err(Error::invalid(format!("{} takes one argument", function.name()))),
+    }
+}
+
+/// What an aggregate keeps beside each group, in words.
+pub(crate) fn kept(call: &AggregateCall) -> &'static str {
+    match call.function {
+        AggregateFunction::Count => "count",
+        AggregateFunction::Sum | AggregateFunction::Avg => "count and sum",
+        AggregateFunction::Min | AggregateFunction::Max => "present value",
     }
 }
 

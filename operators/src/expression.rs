@@ -27,4 +27,9 @@ pub trait Expression: Debug + Send + Sync {
     fn passes(&self) -> Option<usize> {
         None
     }
+
+    /// The columns that it reads, as far as it can tell: for those who show where a value comes from.
+    fn columns(&self) -> Vec<usize> {
+        self.passes().into_iter().collect()
+    }
 }

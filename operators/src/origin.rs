@@ -79,6 +79,11 @@ impl Plan {
         }
     }
 
+    /// The argument of a call whose value is one of the texts of a group of the input.
+    pub(crate) fn shows_group(&self, input: NodeId, group: &[usize], call: &AggregateCall) -> Option<usize> {
+        shown_of(call).filter(|argument| group.iter().any(|group| self.are_one(input, *group, *argument)))
+    }
+
     /// Whether two columns of a node have the same sort key in every row.
     fn are_one(&self, node: NodeId, left: usize, right: usize) -> bool {
         self.value_of(node, left) == self.value_of(node, right)
@@ -120,9 +125,7 @@ impl Tracer<'_> {
             Operator::Aggregate { group, calls } => match column.checked_sub(group.len()) {
                 None => self.follow(at.inputs[0], group[column]),
                 Some(call) => {
-                    if let Some(argument) = shown_of(&calls[call])
-                        && group.iter().any(|group| self.plan.are_one(at.inputs[0], *group, argument))
-                    {
+                    if let Some(argument) = self.plan.shows_group(at.inputs[0], group, &calls[call]) {
                         self.follow(at.inputs[0], argument);
                     }
                 }

@@ -56,8 +56,7 @@ impl Plan {
         format!("operator {index} ({})", self.nodes[index].operator.name())
     }
 
-    /// The number of states: those of its operators, in the order of nodes, then one of the rows that could
-    /// not be evaluated yet.
+    /// The number of states.
     #[must_use]
     pub fn states_count(&self) -> usize {
         self.state_kinds().len()
@@ -66,9 +65,7 @@ impl Plan {
     /// The kinds of its states, by number.
     #[must_use]
     pub fn state_kinds(&self) -> Vec<StateKind> {
-        let mut kinds: Vec<StateKind> = self.nodes.iter().flat_map(Node::state_kinds).collect();
-        kinds.push(StateKind::Multiset);
-        kinds
+        self.states().into_iter().map(|(_, state)| state.kind).collect()
     }
 
     /// A text that says all that the meaning of stored state depends on.
@@ -198,33 +195,7 @@ impl Node {
     /// The kinds of the states that the operator keeps; fixed by the plan alone.
     #[must_use]
     pub fn state_kinds(&self) -> Vec<StateKind> {
-        match &self.operator {
-            Operator::Source { .. }
-            | Operator::Filter { .. }
-            | Operator::Project { .. }
-            | Operator::Union => vec![],
-            Operator::Values { .. } => vec![StateKind::Map],
-            Operator::Distinct => vec![StateKind::Multiset],
-            // The rows, and the marker that the row of NULLs was put out.
-            Operator::AtMostOneRow => vec![StateKind::Multiset, StateKind::Map],
-            Operator::Join { kind, residual, left_keys, .. } => {
-                let has_residual = residual.is_some();
-                let counts = match kind {
-                    JoinKind::Inner => false,
-                    JoinKind::LeftAntiNullAware => {
-                        crate::operator::needs_condition(left_keys.len(), has_residual)
-                    }
-                    _ => has_residual,
-                };
-                // Left rows, right rows, and matches a left row where existence depends on a residual.
-                vec![StateKind::Multiset; if counts { 3 } else { 2 }]
-            }
-            Operator::Aggregate { calls, .. } => {
-                let mut kinds = vec![StateKind::Map];
-                kinds.extend(crate::operator::collections(calls).iter().map(|_| StateKind::Multiset));
-                kinds
-            }
-        }
+        self.states().into_iter().map(|state| state.kind).collect()
     }
 }
 
@@ -346,7 +317,8 @@ pub struct AggregateCall {
 
 impl AggregateCall {
     /// What it is, in full.
-    fn describe(&self) -> String {
+    #[must_use]
+    pub fn describe(&self) -> String {
         let distinct = if self.distinct { "distinct " } else { "" };
         let arguments: Vec<String> = self.arguments.iter().map(|column| format!("#{column}")).collect();
         let filter = self.filter.map_or(String::new(), |column| format!(" where #{column}"));

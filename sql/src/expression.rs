@@ -1,11 +1,13 @@
 //! DataFusion's physical expressions behind the operators' expression trait.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use operators::Expression;
 use types::Result;
@@ -63,5 +65,10 @@ impl Expression for PhysicalExpression {
             None => &self.inner,
         };
         passed.downcast_ref::<Column>().map(Column::index)
+    }
+
+    fn columns(&self) -> Vec<usize> {
+        let columns: BTreeSet<usize> = collect_columns(&self.inner).iter().map(Column::index).collect();
+        columns.into_iter().collect()
     }
 }

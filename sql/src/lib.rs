@@ -30,4 +30,4 @@ pub use statement::{
     AlterView, ColumnDefinition, CreateMaterializedView, CreateTable, ParsedStatement, QueryStatement,
     RefreshKind, RefreshMaterializedView, SetItem, SetScope, SetValue, Show, Statement, TableName,
 };
-pub use view::{ViewPlan, plan_view};
+pub use view::{ViewPlan, plan_stored_view, plan_view};

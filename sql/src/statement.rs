@@ -275,6 +275,8 @@ pub enum Show {
     CreateTable(TableName),
     /// SHOW CREATE [MATERIALIZED] VIEW.
     CreateView(TableName),
+    /// SHOW CREATE [MATERIALIZED] VIEW v PHYSICAL.
+    PhysicalView(TableName),
     /// SHOW CREATE DATABASE.
     CreateDatabase(String),
     /// SHOW MATERIALIZED VIEWS.

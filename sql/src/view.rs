@@ -20,7 +20,7 @@ use operators::Plan;
 use tidb::ColumnInfo;
 use types::{Error, Result, TableId};
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, TableDefinition};
 use crate::class;
 use crate::functions::Library;
 use crate::meaning::{Aliases, Rewrite};
@@ -52,6 +52,19 @@ pub struct ViewPlan {
 /// MySQL 1235 with the name of the construct that views do not support, or what is wrong with the query.
 pub fn plan_view(catalog: &Catalog, text: &str, columns: &[String], settings: &Settings) -> Result<ViewPlan> {
     crate::stack::with_room(|| plan_view_here(catalog, text, columns, settings))
+}
+
+/// Plans a view of the catalog again, from its stored text under its stored settings. Its state is of this
+/// plan only if the fingerprint is the definition's.
+///
+/// # Errors
+/// As [`plan_view`]; MySQL 1347 if it is no view.
+pub fn plan_stored_view(catalog: &Catalog, definition: &TableDefinition) -> Result<ViewPlan> {
+    let view = definition.view.as_ref().ok_or_else(|| {
+        Error::mysql(1347, format!("'{}' is not a materialized view", definition.full_name()))
+    })?;
+    let settings = Settings { database: Some(definition.database.clone()), ..Settings::default() };
+    plan_view(catalog, &view.query, &view.columns, &settings.with_view(&view.settings))
 }
 
 fn plan_view_here(

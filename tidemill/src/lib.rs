@@ -12,6 +12,7 @@ mod grpc;
 mod http;
 mod instance;
 mod mysql;
+mod physical;
 mod result;
 mod session;
 mod sessions;

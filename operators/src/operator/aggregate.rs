@@ -35,6 +35,21 @@ pub(crate) struct Collection {
     pub(crate) is_distinct: bool,
 }
 
+impl Collection {
+    /// What it holds, in words.
+    pub(crate) fn what(&self) -> String {
+        let arguments: Vec<String> = self.arguments.iter().map(|column| format!("#{column}")).collect();
+        let filter = self.filter.map_or(String::new(), |column| format!(" where #{column}"));
+        let values = if self.is_distinct { "distinct values" } else { "values in order" };
+        format!("{values} of ({}){filter}, and how often each came in", arguments.join(", "))
+    }
+
+    /// Whether a call needs it.
+    pub(crate) fn is_of(&self, call: &AggregateCall) -> bool {
+        collection(call).as_ref() == Some(self)
+    }
+}
+
 fn is_ordered(function: AggregateFunction) -> bool {
     matches!(function, AggregateFunction::Min | AggregateFunction::Max)
 }

@@ -34,7 +34,9 @@ fn show_create(parser: &mut Parser<'_>) -> Parsed<Show> {
         return table_name(parser).map(Show::CreateTable);
     }
     if take_words(parser, &["materialized", "view"]) || take_words(parser, &["view"]) {
-        return table_name(parser).map(Show::CreateView);
+        let name = table_name(parser)?;
+        let is_physical = take_words(parser, &["physical"]);
+        return Ok(if is_physical { Show::PhysicalView(name) } else { Show::CreateView(name) });
     }
     if take_words(parser, &["database"]) || take_words(parser, &["schema"]) {
         if_not_exists(parser);

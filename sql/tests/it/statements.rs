@@ -41,6 +41,7 @@ fn own_statements() {
         Statement::Show(Show::MaterializedViews { filter: Some(_), .. })
     ));
     assert!(matches!(parse("SHOW CREATE MATERIALIZED VIEW v"), Statement::Show(Show::CreateView(_))));
+    assert!(matches!(parse("SHOW CREATE VIEW v PHYSICAL"), Statement::Show(Show::PhysicalView(_))));
     assert!(matches!(parse("show full columns from t from d"),
         Statement::Show(Show::Columns { full: true, table, .. }) if table.to_string() == "d.t"));
     assert!(matches!(parse("DESC t"), Statement::Show(Show::Columns { .. })));

@@ -11,6 +11,7 @@ use self::filter::Listing;
 use super::Session;
 use crate::describe;
 use crate::mysql::errors;
+use crate::physical::Physical;
 use crate::result::{Column, Rows};
 
 pub(crate) use self::filter::like;
@@ -31,6 +32,7 @@ impl Session {
             }
             Show::Index(table) => self.show_index(table).await?,
             Show::CreateTable(name) | Show::CreateView(name) => self.show_create(name).await?,
+            Show::PhysicalView(name) => self.show_physical(name).await?,
             Show::CreateDatabase(name) => self.show_create_database(name).await?,
             Show::MaterializedViews { database, filter } => {
                 self.show_views(database.as_deref()).await?.filtered(filter.as_ref())?
@@ -176,6 +178,18 @@ impl Session {
                 Listing::new(&["Table", "Create Table"], vec![vec![shown_name, Some(text)]])
             }
         })
+    }
+
+    async fn show_physical(&self, name: &TableName) -> Result<Listing> {
+        let database = self.database_of(name)?;
+        let catalog = self.catalog().await?;
+        let definition = catalog.require(&database, &name.name)?;
+        let physical = Physical::of(&catalog, definition)?;
+        let statuses = self.instance.runtime.views().await?;
+        let status = statuses.iter().find(|status| status.view == definition.id());
+        let text = physical.text(status, self.zone());
+        let row = vec![Some(definition.info.name.clone()), Some(text)];
+        Ok(Listing::new(&["Materialized View", "Physical Schema"], vec![row]))
     }
 
     async fn show_create_database(&self, name: &str) -> Result<Listing> {

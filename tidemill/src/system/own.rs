@@ -1,12 +1,14 @@
-//! The tables of the database `tidemill`: views, jobs, epochs and operators.
+//! The tables of the database `tidemill`: views and their columns, jobs, epochs and operators.
 
 use std::collections::BTreeMap;
 
 use query::VirtualRequest;
 use runtime::{EpochStatus, JobKind, JobStatus, OperatorStatus, RefreshStatus, Runtime, ViewStatus};
+use sql::catalog::Catalog;
 use types::{Error, Result, TableId, Timestamp};
 
 use super::{Cell, SystemTable, SystemType};
+use crate::physical::Physical;
 
 use SystemType::{Double, Text, Time, Unsigned};
 
@@ -29,6 +31,22 @@ pub(super) static TABLES: &[SystemTable] = &[
             ("progress", Double),
             ("fill_rows", Unsigned),
             ("reason", Text),
+        ],
+    },
+    SystemTable {
+        database: "tidemill",
+        name: "view_columns",
+        columns: &[
+            ("view_schema", Text),
+            ("view_name", Text),
+            ("ordinal", Unsigned),
+            ("column_name", Text),
+            ("column_type", Text),
+            ("nullable", Text),
+            ("role", Text),
+            ("origin", Text),
+            ("source", Text),
+            ("state", Text),
         ],
     },
     SystemTable {
@@ -113,6 +131,7 @@ pub(super) async fn rows(table: &str, runtime: &Runtime, request: &VirtualReques
         .collect();
     Ok(match table {
         "views" => runtime.views().await?.iter().map(view).collect(),
+        "view_columns" => view_columns(&request.catalog),
         "refreshes" => runtime.refreshes().await?.iter().map(|status| refresh(status, &names)).collect(),
         "jobs" => runtime.jobs().iter().map(|status| job(status, &names)).collect(),
         "epochs" => runtime.epochs().iter().map(epoch).collect(),
@@ -137,6 +156,41 @@ fn view(status: &ViewStatus) -> Vec<Cell> {
         Cell::optional(status.fill_rows_done, Cell::Unsigned),
         Cell::optional(status.reason.as_ref(), Cell::text),
     ]
+}
+
+/// The stored columns of all views but those that are built to replace another.
+fn view_columns(catalog: &Catalog) -> Vec<Vec<Cell>> {
+    let mut rows = Vec::new();
+    let shown = catalog.views().filter(|(_, _, view)| view.replaces.is_none());
+    for (_, definition, _) in shown {
+        let (database, name) = (Cell::text(&definition.database), Cell::text(&definition.info.name));
+        let physical = match Physical::of(catalog, definition) {
+            Ok(physical) => physical,
+            Err(error) => {
+                // One view that cannot be planned any more does not hide the others.
+                let mut row = vec![Cell::Null; 10];
+                (row[0], row[1]) = (database, name);
+                row[8] = Cell::Text(format!("unknown: {error}"));
+                rows.push(row);
+                continue;
+            }
+        };
+        for column in physical.columns() {
+            rows.push(vec![
+                database.clone(),
+                name.clone(),
+                Cell::optional(column.ordinal, |ordinal| Cell::Unsigned(ordinal as u64)),
+                Cell::Text(column.name),
+                Cell::Text(column.type_name),
+                Cell::text(if column.is_nullable { "YES" } else { "NO" }),
+                Cell::text(column.role),
+                Cell::text(column.origin),
+                Cell::Text(column.source),
+                Cell::optional(column.state, Cell::Text),
+            ]);
+        }
+    }
+    rows
 }
 
 fn refresh(status: &RefreshStatus, names: &BTreeMap<TableId, (String, String)>) -> Vec<Cell> {

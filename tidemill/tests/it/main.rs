@@ -5,6 +5,7 @@
 mod bad_input;
 mod facade;
 mod limits;
+mod physical;
 mod protocol;
 mod refresh;
 mod sessions;
