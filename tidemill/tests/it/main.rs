@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod facade;
+mod identities;
 mod limits;
 mod physical;
 mod protocol;
