@@ -5,6 +5,7 @@
 //! view. Sealing turns what the states learnt into runs. Nothing it reads is ever changed, so a query
 //! opens a dataflow of its own over the same manifests and drops it afterwards.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{Array, BooleanArray, RecordBatch};
@@ -354,6 +355,15 @@ impl Dataflow {
             sealed.manifests.push((number, manifest));
         }
         Ok(sealed)
+    }
+
+    /// Has some states, by number, merged into one tier each when the dataflow is sealed next.
+    pub fn compact(&mut self, numbers: &BTreeSet<u32>) {
+        let operators = self.nodes.iter_mut().filter_map(|node| node.stateful.as_mut());
+        let states = operators.flat_map(|operator| operator.states_mut()).chain([self.failures.state_mut()]);
+        for (_, state) in (0..).zip(states).filter(|(number, _)| numbers.contains(number)) {
+            state.compact();
+        }
     }
 
     /// The manifests of all states, by number, as last sealed.

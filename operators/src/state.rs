@@ -53,6 +53,24 @@ pub struct Manifest {
     pub runs: Vec<RunMeta>,
 }
 
+impl Manifest {
+    /// The tiers: a state of one is as small as it can be, each key in it once.
+    #[must_use]
+    pub fn n_tiers(&self) -> usize {
+        self.runs.chunk_by(|left, right| left.tier == right.tier).count()
+    }
+
+    /// Bytes of all runs, and of those that are newer than the oldest tier: about as much of the state as
+    /// may be dead, because a newer run of its says so.
+    #[must_use]
+    pub fn n_bytes(&self) -> (u64, u64) {
+        let oldest = self.runs.first().map_or(0, |run| run.tier);
+        let bytes = |runs: &mut dyn Iterator<Item = &RunMeta>| runs.map(|run| run.n_bytes).sum::<u64>();
+        let newer = bytes(&mut self.runs.iter().filter(|run| run.tier != oldest));
+        (bytes(&mut self.runs.iter()), newer)
+    }
+}
+
 /// A run that was sealed at a barrier and must be written before the epoch's vote.
 #[derive(Clone, Debug)]
 pub struct SealedRun {
@@ -101,11 +119,13 @@ pub struct State {
     memory: Vec<Run>,
     /// Sealed runs were let go of, and no manifest says so yet.
     is_cleared: bool,
+    /// All runs are to become one tier when the state is sealed next.
+    is_compacting: bool,
 }
 
 impl std::fmt::Debug for State {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let State { kind, sealed, memory, source: _, is_cleared: _ } = self;
+        let State { kind, sealed, memory, source: _, is_cleared: _, is_compacting: _ } = self;
         write!(formatter, "State({kind:?}, {} sealed runs, {} in memory)", sealed.len(), memory.len())
     }
 }
@@ -119,7 +139,7 @@ impl State {
             .iter()
             .map(|meta| Arc::new(Handle { meta: meta.clone(), run: OnceLock::new() }))
             .collect();
-        State { kind, source, sealed, memory: Vec::new(), is_cleared: false }
+        State { kind, source, sealed, memory: Vec::new(), is_cleared: false, is_compacting: false }
     }
 
     /// What its entries mean.
@@ -132,6 +152,11 @@ impl State {
     #[must_use]
     pub fn manifest(&self) -> Manifest {
         Manifest { runs: self.sealed.iter().map(|handle| handle.meta.clone()).collect() }
+    }
+
+    /// Has all runs merged into one tier when the state is sealed next. What it holds stays the same.
+    pub fn compact(&mut self) {
+        self.is_compacting = true;
     }
 
     /// Entries, before runs are merged.
@@ -324,10 +349,12 @@ impl State {
     /// As [`State::runs`].
     pub fn seal(&mut self, namer: &mut RunNamer, sealed: &mut Vec<SealedRun>) -> Result<Option<Manifest>> {
         let is_cleared = std::mem::take(&mut self.is_cleared);
-        if self.memory.is_empty() {
+        let compacts = std::mem::take(&mut self.is_compacting)
+            && self.manifest().n_tiers() + usize::from(!self.memory.is_empty()) > 1;
+        if self.memory.is_empty() && !compacts {
             return Ok(is_cleared.then(Manifest::default));
         }
-        let n_kept = self.n_kept_runs();
+        let n_kept = if compacts { 0 } else { self.n_kept_runs() };
         let deletions = if n_kept == 0 { Deletions::Drop } else { Deletions::Keep };
         let mut runs = Vec::new();
         for handle in &self.sealed[n_kept..] {

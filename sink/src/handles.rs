@@ -68,6 +68,10 @@ impl Handles {
         self.state.seal(namer, sealed)
     }
 
+    pub(crate) fn compact(&mut self) {
+        self.state.compact();
+    }
+
     pub(crate) fn size(&self) -> (u64, u64) {
         (self.state.n_rows(), self.state.n_bytes())
     }

@@ -126,6 +126,13 @@ impl ViewSink {
         }
     }
 
+    /// Has the sink's state, if it has one, merged into one tier when it is sealed next.
+    pub fn compact(&mut self) {
+        if let Some(handles) = &mut self.handles {
+            handles.compact();
+        }
+    }
+
     /// Rows and bytes of the sink's state.
     #[must_use]
     pub fn state_size(&self) -> (u64, u64) {

@@ -36,7 +36,7 @@ proptest! {
     #[test]
     fn a_map_keeps_the_newest(
         epochs in proptest::collection::vec(
-            (proptest::collection::vec((0u8..40, proptest::option::of(0usize..600)), 0..30), 0u8..3), 1..14),
+            (proptest::collection::vec((0u8..40, proptest::option::of(0usize..600)), 0..30), 0u8..4), 1..14),
     ) {
         let runs = Arc::new(MemoryRuns::default());
         let mut state = open(StateKind::Map, &Manifest::default(), &runs);
@@ -55,10 +55,14 @@ proptest! {
                 };
             }
             state.append(builder.finish()).unwrap();
+            if after == 3 {
+                state.compact();
+            }
             if after > 0 {
                 seal(&mut state, &runs, epoch as u64);
             }
-            if after > 1 {
+            prop_assert!(after != 3 || state.manifest().n_tiers() <= 1, "{:?}", state.manifest());
+            if after == 2 {
                 state = open(StateKind::Map, &state.manifest(), &runs);
             }
             let mut keys: Vec<Vec<u8>> = (0..40).map(key).collect();
@@ -83,7 +87,7 @@ proptest! {
     #[test]
     fn a_multiset_adds_up(
         epochs in proptest::collection::vec(
-            (proptest::collection::vec((0u8..40, prop_oneof![-2i64..3, Just(i64::from(i32::MAX)), Just(127), Just(-128)]), 0..30), 0u8..3), 1..14),
+            (proptest::collection::vec((0u8..40, prop_oneof![-2i64..3, Just(i64::from(i32::MAX)), Just(127), Just(-128)]), 0..30), 0u8..4), 1..14),
     ) {
         let runs = Arc::new(MemoryRuns::default());
         let mut state = open(StateKind::Multiset, &Manifest::default(), &runs);
@@ -97,12 +101,16 @@ proptest! {
             let mut builder = RunBuilder::new(StateKind::Multiset);
             net.iter().filter(|(_, weight)| **weight != 0).for_each(|(key, weight)| builder.push_weight(key, *weight));
             state.append(builder.finish()).unwrap();
+            if after == 3 {
+                state.compact();
+            }
             if after > 0 {
                 seal(&mut state, &runs, epoch as u64);
                 let tiers: Vec<u32> = state.manifest().runs.iter().map(|run| run.tier).collect();
                 prop_assert!(tiers.len() < 12, "merging keeps runs few: {:?}", tiers);
             }
-            if after > 1 {
+            prop_assert!(after != 3 || state.manifest().n_tiers() <= 1, "{:?}", state.manifest());
+            if after == 2 {
                 state = open(StateKind::Multiset, &state.manifest(), &runs);
             }
             let overlay = state.clone();
@@ -220,4 +228,39 @@ fn unloading_reads_runs_again() {
     state.unload();
     assert_eq!(state.memory_bytes(), 0);
     assert_eq!(state.get(&keyed(b"a")).unwrap(), Some(&b"1"[..]));
+}
+
+#[test]
+fn compaction_merges_all_tiers_and_drops_what_is_gone() {
+    let runs = Arc::new(MemoryRuns::default());
+    let mut state = open(StateKind::Map, &Manifest::default(), &runs);
+    let mut builder = RunBuilder::new(StateKind::Map);
+    let mut keys: Vec<Vec<u8>> = (0u32..1000).map(|number| keyed(&number.to_be_bytes())).collect();
+    keys.sort();
+    keys.iter().for_each(|key| builder.push_value(key, Some(b"old")));
+    state.append(builder.finish()).unwrap();
+    seal(&mut state, &runs, 1);
+    state.put(&keys[0], None).unwrap();
+    seal(&mut state, &runs, 2);
+    state.put(&keys[1], Some(b"new")).unwrap();
+    let overlay = state.clone();
+    let (tiers, before) = (state.manifest().n_tiers(), state.n_rows());
+    assert_eq!((tiers, before), (2, 1002), "a small run does not touch a large one");
+    let (all, newer) = state.manifest().n_bytes();
+    assert!(0 < newer && newer < all / 4, "{newer} of {all}");
+    state.compact();
+    seal(&mut state, &runs, 3);
+    assert_eq!((state.manifest().n_tiers(), state.n_rows()), (1, 999), "each key once, none that is gone");
+    assert_eq!(state.manifest().n_bytes().1, 0);
+    assert_eq!(state.get_sorted(&[&keys[1]]).unwrap(), [Some(&b"new"[..])]);
+    assert_eq!(overlay.get(&keys[2]).unwrap(), Some(&b"old"[..]), "another reader of the old runs goes on");
+    let manifest = state.manifest();
+    state.compact();
+    seal(&mut state, &runs, 4);
+    assert_eq!(state.manifest(), manifest, "nothing is left to do");
+    // Everything gone: no run is left.
+    keys.iter().for_each(|key| state.put(key, None).unwrap());
+    state.compact();
+    seal(&mut state, &runs, 5);
+    assert_eq!(state.manifest(), Manifest::default());
 }
