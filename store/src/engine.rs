@@ -191,6 +191,15 @@ pub trait Engine: Send + Sync + 'static {
     /// If the disk fails; the engine must not be written again.
     fn sync(&self) -> Result<()>;
 
+    /// Rewrites a keyspace, so that what was removed gives its space back; `false` if it has none to give.
+    /// May take long; reads and writes go on.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    fn reclaim(&self, _space: Space) -> Result<bool> {
+        Ok(false)
+    }
+
     /// The bytes used on disk (or in memory).
     ///
     /// # Errors

@@ -553,6 +553,12 @@ pub trait Store: Send + Sync + 'static {
     /// Deletes unversioned values.
     async fn delete_blobs(&self, keys: Vec<Key>) -> Result<()>;
 
+    /// Rewrites what is stored, so that what was collected gives its space back at once; `false` if the
+    /// store only does so by itself.
+    async fn compact(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Stops accepting calls, finishes what is under way, syncs.
     async fn close(&self) -> Result<()>;
 }

@@ -75,6 +75,18 @@ impl Inner {
         Ok(barrier)
     }
 
+    /// Rewrites one keyspace after the other; dropped, it ends with the one under way.
+    pub(crate) async fn compact(&self) -> Result<bool> {
+        let mut reclaimed = false;
+        for space in Space::ALL {
+            let engine = self.core.engine()?;
+            let reclaim = tokio::task::spawn_blocking(move || engine.reclaim(space));
+            let ended = reclaim.await.map_err(|error| Error::corrupt(format!("compaction: {error}")))?;
+            reclaimed |= ended?;
+        }
+        Ok(reclaimed)
+    }
+
     /// Finishes the locks of transactions that are decided or whose time is over.
     async fn resolve_old_locks(self: &Arc<Self>, barrier: Timestamp) -> Result<()> {
         let store = super::EmbeddedStore { inner: Arc::clone(self) };

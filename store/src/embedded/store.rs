@@ -122,6 +122,10 @@ impl Store for EmbeddedStore {
         self.inner.collect(barrier).await
     }
 
+    async fn compact(&self) -> Result<bool> {
+        self.inner.compact().await
+    }
+
     async fn gc_barrier(&self) -> Result<Timestamp> {
         self.inner.core.check_open()?;
         Ok(self.inner.core.barrier())
