@@ -2,10 +2,10 @@
 //!
 //! Jobs write, system tables and waiters read. Nothing here is needed to recover; a restart begins empty.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use types::records::EpochRecord;
 use types::{Epoch, Generation, JobId, TableId, Timestamp};
@@ -30,6 +30,8 @@ pub(crate) struct JobDoor {
     pub(crate) poke: Notify,
     /// The refresh that the job is asked for, if it works by refreshes.
     pub(crate) request: Mutex<Option<Request>>,
+    /// What is to be merged at the next barriers, one a barrier.
+    compactions: Mutex<VecDeque<Compaction>>,
     /// Moves with every decided epoch; `None` until the job has taken over.
     pub(crate) frontier: watch::Sender<Option<Frontier>>,
 }
@@ -50,9 +52,57 @@ pub(crate) struct Request {
     pub(crate) cancel: CancellationToken,
 }
 
+/// States of a view that are to be merged at one barrier.
+#[derive(Debug)]
+pub(crate) struct Compaction {
+    /// The view.
+    pub(crate) view: TableId,
+    /// The numbers of the states.
+    pub(crate) states: BTreeSet<u32>,
+    done: oneshot::Sender<bool>,
+}
+
+impl Compaction {
+    /// Tells who asked that an epoch is decided, and whether the view had a part in it. Dropped untold it
+    /// came to nothing.
+    pub(crate) fn tell(self, done: bool) {
+        // Who asked may have gone away.
+        let _ = self.done.send(done);
+    }
+}
+
 impl JobDoor {
     fn new() -> JobDoor {
-        JobDoor { poke: Notify::new(), request: Mutex::default(), frontier: watch::Sender::new(None) }
+        JobDoor {
+            poke: Notify::new(),
+            request: Mutex::default(),
+            compactions: Mutex::default(),
+            frontier: watch::Sender::new(None),
+        }
+    }
+
+    /// Asks for states of a view to be merged at a barrier.
+    pub(crate) fn compact(&self, view: TableId, states: BTreeSet<u32>) -> oneshot::Receiver<bool> {
+        let (done, outcome) = oneshot::channel();
+        self.compactions().push_back(Compaction { view, states, done });
+        self.poke.notify_one();
+        outcome
+    }
+
+    /// What is to be merged at this barrier.
+    pub(crate) fn take_compaction(&self) -> Option<Compaction> {
+        let mut compactions = self.compactions();
+        compactions.retain(|compaction| !compaction.done.is_closed());
+        compactions.pop_front()
+    }
+
+    /// Whether somebody waits for states to be merged.
+    pub(crate) fn wants_compaction(&self) -> bool {
+        self.compactions().iter().any(|compaction| !compaction.done.is_closed())
+    }
+
+    fn compactions(&self) -> MutexGuard<'_, VecDeque<Compaction>> {
+        self.compactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The refresh that is asked for.

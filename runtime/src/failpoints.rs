@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use types::{Error, Result};
 
-/// The names, in the order of an epoch, then of a fill, of DDL and of sweeping.
+/// The names, in the order of an epoch, then of a fill, of DDL, of sweeping and of maintenance.
 pub const POINTS: &[&str] = &[
     "runtime::taken_over",
     "runtime::loaded",
@@ -36,6 +36,9 @@ pub const POINTS: &[&str] = &[
     "runtime::collected",
     "runtime::sweep_listed",
     "runtime::sweep_before_note",
+    "runtime::maintenance_begun",
+    "runtime::maintenance_merged",
+    "runtime::maintenance_collected",
 ];
 
 /// Named steps that can be made to fail.

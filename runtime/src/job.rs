@@ -85,17 +85,25 @@ async fn serve_asked(
         let offered = shared.offers.wanted_cut(job);
         let request = door.requested();
         let asked = request.as_ref().filter(|request| request.path != RefreshPath::Full).map(|one| one.to);
-        let Some(to) = offered.or(asked) else { return Ok(()) };
+        let to = offered.or(asked);
+        if to.is_none() && !door.wants_compaction() {
+            return Ok(());
+        }
         let worker = Worker::take_over(Arc::clone(shared), job, token.clone()).await?;
         let door = Arc::clone(door);
         let mut run = JobRun { worker, door, started: Instant::now(), last_opened_ms: 0 };
-        if offered.is_some() {
+        if let Some(to) = offered {
             // What is replaced need not be brought up to date.
             run.worker.skip_to(to);
             run.commit(Target { request, adopts: true }).await?;
             continue;
         }
         run.load().await?;
+        let Some(to) = to else {
+            // The view stays at its cut: only its runs change.
+            run.commit(Target::default()).await?;
+            continue;
+        };
         while run.worker.frontier.cut < to && !token.is_cancelled() {
             run.worker.absorb(to).await?;
             shared.pass("runtime::absorbed")?;
@@ -205,6 +213,10 @@ impl JobRun {
         let shared = Arc::clone(&self.worker.shared);
         let opened = self.worker.open(self.worker.read_to).await?;
         let offers = shared.offers.take(self.worker.job, opened.cut);
+        let compaction = if target.adopts { None } else { self.door.take_compaction() };
+        if let Some(compaction) = &compaction {
+            self.worker.views.compact(compaction.view, &compaction.states);
+        }
         let mut sealed = self.worker.seal(opened.clone(), Vec::new(), Ends::Cut).await?;
         if let (Some(request), false) = (&target.request, target.adopts) {
             sealed.own = self.refresh_records(request, &sealed)?;
@@ -235,6 +247,10 @@ impl JobRun {
         }
         let adopted = std::mem::take(&mut adoption.adopted);
         adoption.tell(&adopted);
+        if let Some(compaction) = compaction {
+            let took_part = self.worker.views.running.contains_key(&compaction.view);
+            compaction.tell(took_part);
+        }
         Ok(())
     }
 

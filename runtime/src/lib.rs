@@ -13,6 +13,7 @@ mod director;
 mod adoption;
 mod fill;
 mod job;
+mod maintenance;
 mod refresh;
 
 mod schedule;
@@ -37,6 +38,7 @@ mod supervisor;
 
 pub use checkpoint::{Checkpoint, checkpoint_at};
 pub use failpoints::{FailPoints, POINTS};
+pub use maintenance::{Maintained, MaintenanceKind, MaintenanceStatus};
 pub use options::RuntimeOptions;
 pub use planner::{Planner, SqlPlanner};
 pub use records::{

@@ -26,8 +26,13 @@ pub struct RuntimeOptions {
     /// After which lag, while the process runs, a job's hold is released, so that one stuck job cannot fill
     /// the disk.
     pub history_limit_ms: u64,
-    /// How often history is collected and orphans are swept.
+    /// How often history is collected, orphans are swept, and states over the threshold are looked for.
     pub sweep_interval_ms: u64,
+    /// A state is merged by itself when so many percent of its oldest tier's bytes are newer than that; at
+    /// 50 barriers have merged it before. 0: never.
+    pub compact_at_percent: u64,
+    /// States with fewer bytes are left alone.
+    pub compact_bytes_min: u64,
     /// How long a main job's epoch waits for a fill that is about to be adopted.
     pub adoption_wait_ms: u64,
     /// The first and the longest pause before a failed job is started again.
@@ -51,6 +56,8 @@ impl Default for RuntimeOptions {
             history_life_time_ms: 10 * 60 * 1000,
             history_limit_ms: 24 * 60 * 60 * 1000,
             sweep_interval_ms: 15_000,
+            compact_at_percent: 25,
+            compact_bytes_min: 8 << 20,
             adoption_wait_ms: 2_000,
             restart_backoff_ms: (50, 5_000),
             epochs_remembered: 128,
@@ -83,6 +90,9 @@ impl RuntimeOptions {
         }
         if self.parallelism > types::VNODES {
             return Err(Error::invalid(format!("option parallelism must be at most {}", types::VNODES)));
+        }
+        if self.compact_at_percent > 100 {
+            return Err(Error::invalid("option compact_at_percent must be at most 100"));
         }
         if self.history_limit_ms < self.history_life_time_ms {
             return Err(Error::invalid("option history_limit_ms must not be below history_life_time_ms"));

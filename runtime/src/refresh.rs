@@ -280,7 +280,7 @@ impl Runtime {
     }
 
     /// The door of a job that the director starts, or has started.
-    async fn door_of(&self, job: JobId) -> Result<Arc<crate::board::JobDoor>> {
+    pub(crate) async fn door_of(&self, job: JobId) -> Result<Arc<crate::board::JobDoor>> {
         let token = self.shared.supervisor.token();
         loop {
             if let Some(door) = self.shared.board.door(job) {

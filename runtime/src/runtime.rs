@@ -19,6 +19,7 @@ use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, TableId, Timesta
 use crate::adoption::Offers;
 use crate::board::{Board, Frontier};
 use crate::ddl::{commit_ddl, fill_of, job_of_name};
+use crate::maintenance::{self, Maintenance};
 use crate::records::{ViewStats, rows_of};
 use crate::refresh::{self, Refreshing};
 use crate::shared::Shared;
@@ -76,6 +77,7 @@ impl Runtime {
             offers: Offers::default(),
             ddl: Mutex::new(()),
             refreshing: Refreshing::default(),
+            maintenance: Maintenance::default(),
             fill_failures: std::sync::Mutex::default(),
             catalog_changes: watch::Sender::new(0),
         });
@@ -84,6 +86,8 @@ impl Runtime {
         drop(tasks.spawn("garbage collection", collect::collect(Arc::clone(&shared))));
         let runtime = Runtime { shared };
         drop(runtime.shared.supervisor.spawn("schedules of refreshes", refresh::schedule(runtime.clone())));
+        let automatic = maintenance::automatic(runtime.clone());
+        drop(runtime.shared.supervisor.spawn("automatic maintenance", automatic));
         Ok(runtime)
     }
 

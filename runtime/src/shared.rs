@@ -12,6 +12,7 @@ use types::{JobId, Result, TableId, Timestamp};
 
 use crate::adoption::Offers;
 use crate::board::Board;
+use crate::maintenance::Maintenance;
 use crate::refresh::Refreshing;
 use crate::{RuntimeOptions, Supervisor};
 
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) ddl: Mutex<()>,
     /// The refreshes under way.
     pub(crate) refreshing: Refreshing,
+    /// Tasks that only change how views are stored.
+    pub(crate) maintenance: Maintenance,
     /// Why fills of views that were to replace others failed: those views are gone from the catalog.
     pub(crate) fill_failures: std::sync::Mutex<BTreeMap<TableId, String>>,
     /// Counts changes of the catalog made in this process; the director and waiters watch it.

@@ -222,6 +222,15 @@ impl Views {
         self.faults.remove(&view);
     }
 
+    /// Has states of a view merged when it is sealed next.
+    pub(crate) fn compact(&mut self, view: TableId, states: &BTreeSet<u32>) {
+        let Some(view) = self.running.get_mut(&view) else { return };
+        view.dataflow.compact(states);
+        if states.contains(&SINK_STATE) {
+            view.sink.compact();
+        }
+    }
+
     /// Pushes a page of changes into every view.
     ///
     /// # Errors

@@ -121,6 +121,8 @@ pub enum Statement {
     },
     /// REFRESH MATERIALIZED VIEW.
     RefreshMaterializedView(Box<RefreshMaterializedView>),
+    /// OPTIMIZE TABLE, with or without COMPACT.
+    OptimizeTable(Vec<TableName>),
     /// VERIFY MATERIALIZED VIEW.
     VerifyMaterializedView {
         /// The view.
@@ -148,6 +150,13 @@ pub enum AlterView {
     Cancel,
     /// RENAME TO.
     Rename(TableName),
+    /// CLUSTER BY: another order of the stored rows; no columns for NONE.
+    ClusterBy(Vec<String>),
+    /// RECLUSTER [FINAL].
+    Recluster {
+        /// FINAL: in one step.
+        at_once: bool,
+    },
     /// SET (option = value, ...), names in lower case.
     Set(BTreeMap<String, String>),
 }

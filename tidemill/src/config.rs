@@ -139,6 +139,8 @@ struct RuntimeFile {
     history_life_time_ms: Option<u64>,
     history_limit_ms: Option<u64>,
     sweep_interval_ms: Option<u64>,
+    compact_at_percent: Option<u64>,
+    compact_bytes_min: Option<u64>,
 }
 
 /// Its part `[query]`.
@@ -176,6 +178,8 @@ impl File {
         set(&mut to.history_life_time_ms, from.history_life_time_ms);
         set(&mut to.history_limit_ms, from.history_limit_ms);
         set(&mut to.sweep_interval_ms, from.sweep_interval_ms);
+        set(&mut to.compact_at_percent, from.compact_at_percent);
+        set(&mut to.compact_bytes_min, from.compact_bytes_min);
         set(&mut config.query.batch_rows, self.query.batch_rows);
         set(&mut config.query.hybrid_changes_max, self.query.hybrid_changes_max);
         set(&mut config.query.autocommit_attempts, self.query.autocommit_attempts);

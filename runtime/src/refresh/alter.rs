@@ -1,17 +1,21 @@
 //! ALTER MATERIALIZED VIEW: how a view is brought up to date from now on, and under which name.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use sql::catalog::{Catalog, CatalogChange, Refresh, ViewState};
+use store::Snapshot;
 use types::{Error, Result, TableId, Timestamp};
 
 use crate::Runtime;
 use crate::ddl::{commit_ddl, job_of_name, require_view};
+use crate::maintenance::check_stored;
+use crate::records::read_epoch_record;
 use crate::worker::view_of;
 
 impl Runtime {
-    /// ALTER MATERIALIZED VIEW ... CANCEL: gives up the fill or refresh of a view that runs. A view that was
-    /// being filled for the first time goes; any other stays as it is.
+    /// ALTER MATERIALIZED VIEW ... CANCEL: gives up the fill, refresh or maintenance of a view that runs. A
+    /// view that was being filled for the first time goes; any other stays as it is.
     ///
     /// # Errors
     /// MySQL 1146, 1347; 1105 if nothing runs.
@@ -20,6 +24,7 @@ impl Runtime {
         let catalog = self.shared.catalog_at(now).await?;
         let id = definition.id();
         let view = view_of(&definition)?;
+        let maintained = self.shared.maintenance.cancel(id);
         let filling = match catalog.replacement_of(id) {
             Some(copy) => Some(copy.id()),
             None => (view.state == ViewState::Filling).then_some(id),
@@ -36,9 +41,14 @@ impl Runtime {
         let door = self.shared.board.door(view.job);
         let request = door.and_then(|door| door.requested());
         let name = definition.full_name();
-        let request =
-            request.ok_or_else(|| Error::mysql(1105, format!("no fill or refresh of view '{name}' runs")))?;
-        request.cancel.cancel();
+        match request {
+            Some(request) => request.cancel.cancel(),
+            None if maintained => {}
+            None => {
+                let text = format!("no fill or refresh of view '{name}' runs, and no maintenance");
+                return Err(Error::mysql(1105, text));
+            }
+        }
         Ok(())
     }
 
@@ -100,6 +110,63 @@ impl Runtime {
             Some(created) if !background => self.wait_published(created.id()).await,
             _ => Ok(()),
         }
+    }
+
+    /// ALTER MATERIALIZED VIEW ... CLUSTER BY: the stored rows get another order (their key's own without
+    /// columns). The view is built anew beside the old one at the same checkpoint, and swapped; returns when
+    /// that is done unless `background` is asked.
+    ///
+    /// # Errors
+    /// MySQL 1146, 1347; those of CREATE for columns that cannot be in a key; 1105 if the view is suspended,
+    /// faulted, being built, or never was refreshed.
+    pub async fn cluster_view(
+        &self,
+        database: &str,
+        name: &str,
+        columns: &[String],
+        background: bool,
+    ) -> Result<()> {
+        let (_, definition) = self.view_now(database, name).await?;
+        // A refresh meanwhile would move the checkpoint.
+        let turn = self.shared.refreshing.turn(view_of(&definition)?.job);
+        let turn = turn.lock().await;
+        let (now, definition) = self.view_now(database, name).await?;
+        let snapshot = Snapshot::new(Arc::clone(&self.shared.store), now);
+        let view = view_of(&definition)?;
+        let own_job = view.has_own_job().then_some(view.job);
+        let cut = match own_job {
+            Some(job) => read_epoch_record(&snapshot, job).await?.map(|record| record.cut),
+            None => None,
+        };
+        let make = |catalog: &Catalog, now: Timestamp| {
+            let definition = require_view(catalog, database, name)?;
+            let (id, view) = (definition.id(), view_of(definition)?);
+            check_stored(definition)?;
+            let full_name = definition.full_name();
+            let refused = |text: String| Err(Error::mysql(1105, text));
+            if view.suspended {
+                return refused(format!("view '{full_name}' is suspended: RESUME it first"));
+            }
+            if view.state == ViewState::Unfilled {
+                return refused(format!("view '{full_name}' has never been refreshed: REFRESH it first"));
+            }
+            let same = view.cluster_by.len() == columns.len()
+                && view.cluster_by.iter().zip(columns).all(|(old, new)| old.eq_ignore_ascii_case(new));
+            if same {
+                return Ok(CatalogChange::default());
+            }
+            let mut change = self.rebuilt(catalog, id, now, |new| columns.clone_into(&mut new.cluster_by))?;
+            change.fill_at = cut;
+            Ok(change)
+        };
+        let change = commit_ddl(&self.shared, &make).await?;
+        drop(turn);
+        let Some(created) = change.created else { return Ok(()) };
+        let ended = self.watch_clustering(&definition, created.id(), now.physical_ms());
+        if background {
+            return Ok(());
+        }
+        ended.await.unwrap_or_else(|error| Err(Error::unavailable(format!("cancelled: {error}"))))
     }
 
     /// A copy of a view that a continuous job maintains.

@@ -37,6 +37,9 @@ fn simple(parser: &mut Parser<'_>) -> Parsed<Option<Statement>> {
         let name = table_name(parser)?;
         return Ok(Some(Statement::AlterMaterializedView { name, action: alter_view(parser)? }));
     }
+    if take_words(parser, &["optimize"]) {
+        return optimize(parser).map(Some);
+    }
     if take_words(parser, &["refresh", "materialized", "view"]) {
         return refresh(parser).map(|refresh| Some(Statement::RefreshMaterializedView(Box::new(refresh))));
     }
@@ -57,11 +60,33 @@ fn alter_view(parser: &mut Parser<'_>) -> Parsed<AlterView> {
     if take_words(parser, &["rename", "to"]) {
         return Ok(AlterView::Rename(table_name(parser)?));
     }
+    if take_words(parser, &["cluster", "by", "none"]) {
+        return Ok(AlterView::ClusterBy(Vec::new()));
+    }
+    if take_words(parser, &["cluster", "by"]) {
+        return parenthesized_identifiers(parser).map(AlterView::ClusterBy);
+    }
+    if take_words(parser, &["recluster"]) {
+        return Ok(AlterView::Recluster { at_once: take_words(parser, &["final"]) });
+    }
     expect_words(parser, &["set"])?;
     parser.expect_token(&Token::LParen)?;
     let options = parser.parse_comma_separated(option)?.into_iter().collect();
     parser.expect_token(&Token::RParen)?;
     Ok(AlterView::Set(options))
+}
+
+fn optimize(parser: &mut Parser<'_>) -> Parsed<Statement> {
+    // Said to a binary log, which there is none of.
+    if !take_words(parser, &["no_write_to_binlog"]) {
+        take_words(parser, &["local"]);
+    }
+    if !take_words(parser, &["tables"]) {
+        expect_words(parser, &["table"])?;
+    }
+    let names = names(parser)?;
+    take_words(parser, &["compact"]);
+    Ok(Statement::OptimizeTable(names))
 }
 
 fn refresh(parser: &mut Parser<'_>) -> Parsed<RefreshMaterializedView> {

@@ -41,7 +41,6 @@ fn is_nothing(parser: &mut Parser<'_>) -> bool {
     take_words(parser, &["flush"])
         || take_words(parser, &["unlock", "tables"])
         || take_words(parser, &["analyze", "table"])
-        || take_words(parser, &["optimize", "table"])
 }
 
 /// Characteristics of START TRANSACTION, separated by commas: whether it says READ ONLY.

@@ -35,6 +35,22 @@ fn own_statements() {
         parse("ALTER MATERIALIZED VIEW a.v RESUME"),
         Statement::AlterMaterializedView { action: sql::AlterView::Resume, .. }
     ));
+    let alter = |text: &str| match parse(&format!("ALTER MATERIALIZED VIEW v {text}")) {
+        Statement::AlterMaterializedView { action, .. } => action,
+        other => panic!("{text}: {other:?}"),
+    };
+    let columns = |names: &[&str]| sql::AlterView::ClusterBy(names.iter().map(|&name| name.into()).collect());
+    assert_eq!(alter("CLUSTER BY (a, `none`)"), columns(&["a", "none"]));
+    assert_eq!(alter("cluster by none"), columns(&[]));
+    assert_eq!(alter("RECLUSTER"), sql::AlterView::Recluster { at_once: false });
+    assert_eq!(alter("RECLUSTER FINAL"), sql::AlterView::Recluster { at_once: true });
+    for text in [
+        "OPTIMIZE TABLE a, d.b",
+        "OPTIMIZE LOCAL TABLES a, d.b COMPACT",
+        "optimize no_write_to_binlog table a, d.b",
+    ] {
+        assert!(matches!(parse(text), Statement::OptimizeTable(names) if names.len() == 2), "{text}");
+    }
     assert!(matches!(parse("VERIFY MATERIALIZED VIEW v"), Statement::VerifyMaterializedView { .. }));
     assert!(matches!(
         parse("SHOW MATERIALIZED VIEWS LIKE 'a%'"),

@@ -1,11 +1,13 @@
 //! DDL of materialized views, carried out by the runtime.
 
+use runtime::{Maintained, MaintenanceKind};
 use sql::{AlterView, CreateMaterializedView, TableName};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use types::{Error, Result};
+use types::{Error, ErrorKind, Result};
 
 use super::{Session, interrupted};
-use crate::result::{Done, Outcome};
+use crate::result::{Done, Outcome, Rows};
 
 impl Session {
     fn background_ddl(&self) -> bool {
@@ -40,7 +42,53 @@ impl Session {
         Ok(Outcome::Done(Done::default()))
     }
 
-    /// ALTER MATERIALIZED VIEW. Killed while it waits for a fill, the fill goes on.
+    /// OPTIMIZE TABLE: a row a message for each table, as MySQL answers it; what is wrong with a table is a
+    /// row too. Killed while it waits, the task goes on.
+    pub(super) async fn optimize(
+        &mut self,
+        names: &[TableName],
+        interrupt: &CancellationToken,
+    ) -> Result<Outcome> {
+        let mut rows = Vec::new();
+        for name in names {
+            let database = self.database_of(name)?;
+            let optimized = tokio::select! {
+                optimized = self.optimize_one(&database, &name.name) => optimized,
+                () = interrupt.cancelled() => return Err(interrupted()),
+            };
+            let mut row = |kind: &str, text: &str| {
+                let cells = [&format!("{database}.{}", name.name), "optimize", kind, text];
+                rows.push(cells.map(|cell| Some(cell.to_owned())).to_vec());
+            };
+            match optimized {
+                Ok(note) => {
+                    row("note", note);
+                    row("status", "OK");
+                }
+                Err(error) if error.kind() == ErrorKind::Invalid => {
+                    row("Error", error.message());
+                    row("status", "Operation failed");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Outcome::Rows(Rows::of_texts(&["Table", "Op", "Msg_type", "Msg_text"], &rows)))
+    }
+
+    async fn optimize_one(&self, database: &str, name: &str) -> Result<&'static str> {
+        let task = self.instance.runtime.maintain(database, name, MaintenanceKind::Compact).await?;
+        if self.background_ddl() {
+            return Ok("it goes on in the background: see tidemill.maintenance");
+        }
+        let maintained = ended(task).await?;
+        Ok(if maintained.reclaimed {
+            "runs merged, versions nobody may read dropped, space reclaimed"
+        } else {
+            "runs merged, versions nobody may read dropped; the store reclaims space by itself"
+        })
+    }
+
+    /// ALTER MATERIALIZED VIEW. Killed while it waits for a fill or a task, that goes on.
     pub(super) async fn alter_view(
         &mut self,
         name: &TableName,
@@ -63,6 +111,14 @@ impl Session {
                     }
                     runtime.rename_view(&database, &name.name, &new_name.name).await
                 }
+                AlterView::ClusterBy(columns) => {
+                    runtime.cluster_view(&database, &name.name, columns, background).await
+                }
+                AlterView::Recluster { at_once } => {
+                    let kind = MaintenanceKind::Recluster { at_once: *at_once };
+                    let task = runtime.maintain(&database, &name.name, kind).await?;
+                    if background { Ok(()) } else { ended(task).await.map(drop) }
+                }
                 AlterView::Set(options) => {
                     runtime.set_view_options(&database, &name.name, options, background).await
                 }
@@ -74,4 +130,9 @@ impl Session {
         }
         Ok(Outcome::Done(Done::default()))
     }
+}
+
+/// Waits for a maintenance task.
+async fn ended(task: JoinHandle<Result<Maintained>>) -> Result<Maintained> {
+    task.await.unwrap_or_else(|error| Err(Error::unavailable(format!("cancelled: {error}"))))
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use query::VirtualRequest;
-use runtime::{EpochStatus, JobKind, JobStatus, OperatorStatus, RefreshStatus, Runtime, ViewStatus};
+use runtime::{
+    EpochStatus, JobKind, JobStatus, MaintenanceStatus, OperatorStatus, RefreshStatus, Runtime, ViewStatus,
+};
 use sql::catalog::Catalog;
 use types::{Error, Result, TableId, Timestamp};
 
@@ -71,6 +73,26 @@ pub(super) static TABLES: &[SystemTable] = &[
     },
     SystemTable {
         database: "tidemill",
+        name: "maintenance",
+        columns: &[
+            ("task", Unsigned),
+            ("view_schema", Text),
+            ("view_name", Text),
+            ("kind", Text),
+            ("state", Text),
+            ("automatic", Text),
+            ("begin_time", Time),
+            ("end_time", Time),
+            ("progress", Double),
+            ("runs_before", Unsigned),
+            ("runs_after", Unsigned),
+            ("bytes_before", Unsigned),
+            ("bytes_after", Unsigned),
+            ("error", Text),
+        ],
+    },
+    SystemTable {
+        database: "tidemill",
         name: "jobs",
         columns: &[
             ("job_id", Unsigned),
@@ -133,6 +155,7 @@ pub(super) async fn rows(table: &str, runtime: &Runtime, request: &VirtualReques
         "views" => runtime.views().await?.iter().map(view).collect(),
         "view_columns" => view_columns(&request.catalog),
         "refreshes" => runtime.refreshes().await?.iter().map(|status| refresh(status, &names)).collect(),
+        "maintenance" => runtime.maintenance().await?.iter().map(maintenance).collect(),
         "jobs" => runtime.jobs().iter().map(|status| job(status, &names)).collect(),
         "epochs" => runtime.epochs().iter().map(epoch).collect(),
         "operators" => runtime.operators().iter().map(|status| operator(status, &names)).collect(),
@@ -211,6 +234,26 @@ fn refresh(status: &RefreshStatus, names: &BTreeMap<TableId, (String, String)>) 
         Cell::optional(last, |last| Cell::Unsigned(last.rows_written)),
         Cell::optional(last, |last| Cell::Unsigned(last.rows_skipped)),
         Cell::optional(status.next_ms, time),
+        Cell::optional(status.error.as_ref(), Cell::text),
+    ]
+}
+
+fn maintenance(status: &MaintenanceStatus) -> Vec<Cell> {
+    let time = |ms: u64| Cell::time_of(Timestamp::from_parts(ms, 0));
+    vec![
+        Cell::Unsigned(status.task),
+        Cell::text(&status.database),
+        Cell::text(&status.name),
+        Cell::text(status.kind.name()),
+        Cell::text(status.state),
+        Cell::text(if status.automatic { "yes" } else { "no" }),
+        time(status.began_ms),
+        Cell::optional(status.ended_ms, time),
+        Cell::Double(status.percent),
+        Cell::Unsigned(status.runs.0),
+        Cell::optional(status.runs.1, Cell::Unsigned),
+        Cell::Unsigned(status.bytes.0),
+        Cell::optional(status.bytes.1, Cell::Unsigned),
         Cell::optional(status.error.as_ref(), Cell::text),
     ]
 }

@@ -6,6 +6,7 @@ mod bad_input;
 mod facade;
 mod identities;
 mod limits;
+mod maintenance;
 mod physical;
 mod protocol;
 mod refresh;
