@@ -358,3 +358,47 @@ async fn states_over_the_threshold_are_merged_by_themselves() {
     assert!(world.runtime.maintenance().await.unwrap().is_empty());
     world.runtime.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refreshes_and_maintenance_of_one_view_do_not_disturb_each_other() {
+    let world = World::new().await;
+    world.write_tiers().await;
+    let text = format!("CREATE MATERIALIZED VIEW v WITH (refresh = 'on demand') AS {GROUPS}");
+    world.run_create(&text, false).await.unwrap();
+    let refresh = async |kind| world.runtime.refresh_view("test", "v", kind, None).await;
+    refresh(RefreshKind::Auto).await.unwrap();
+    let refreshing = async {
+        for round in 0..12 {
+            world.write(&[("t", round, Some((round % 3, 1))), ("t", 100 + round, None)]).await;
+            let kind = if round % 4 == 3 { RefreshKind::Full } else { RefreshKind::Incremental };
+            // A full refresh cannot begin while the view gets another order; it says so.
+            if let Err(error) = refresh(kind).await {
+                assert!(error.message().contains("is being replaced"), "{error}");
+            }
+            world.check("v").await;
+        }
+    };
+    let maintaining = async {
+        for round in 0..12 {
+            let key: &[&str] = if round % 2 == 0 { &["n"] } else { &[] };
+            let ended = if round % 3 == 2 {
+                world.cluster("v", key).await
+            } else {
+                world.maintain("v", COMPACT).await.map(drop)
+            };
+            // The view may be built anew meanwhile.
+            if let Err(error) = ended {
+                let known = ["built anew", "is being replaced", "already", "dropped"];
+                assert!(known.iter().any(|part| error.message().contains(part)), "{error}");
+            }
+            world.check("v").await;
+        }
+    };
+    futures::join!(refreshing, maintaining);
+    refresh(RefreshKind::Auto).await.unwrap();
+    world.maintain("v", COMPACT).await.unwrap();
+    world.check("v").await;
+    assert_eq!(world.tiers("v").await.0, 0);
+    assert_eq!(world.catalog().await.views().count(), 1);
+    world.runtime.shutdown().await;
+}
