@@ -8,6 +8,7 @@ mod identities;
 mod limits;
 mod maintenance;
 mod physical;
+mod paths;
 mod protocol;
 mod refresh;
 mod sessions;
