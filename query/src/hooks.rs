@@ -77,9 +77,11 @@ pub enum Waited {
 pub trait Waiter: Send + Sync + 'static {
     /// Waits for a checkpoint of the job with a cut at or above `at`, asking an idle job for one.
     ///
+    /// Fails as unavailable, with 1205, after `timeout_ms`.
+    ///
     /// `Ok(None)` says that the job is not continuous or not run here: the read goes fresh.
     /// Cancel safe: nothing is lost when the future is dropped.
-    async fn wait_cut(&self, job: JobId, at: Timestamp) -> Result<Option<Waited>>;
+    async fn wait_cut(&self, job: JobId, at: Timestamp, timeout_ms: u64) -> Result<Option<Waited>>;
 }
 
 /// Nobody runs jobs: wait mode reads fresh.
@@ -88,7 +90,7 @@ pub struct NoWaiter;
 
 #[async_trait]
 impl Waiter for NoWaiter {
-    async fn wait_cut(&self, _job: JobId, _at: Timestamp) -> Result<Option<Waited>> {
+    async fn wait_cut(&self, _job: JobId, _at: Timestamp, _timeout_ms: u64) -> Result<Option<Waited>> {
         Ok(None)
     }
 }

@@ -31,5 +31,5 @@ pub use dml::DmlResult;
 pub use engine::{Engine, Options, or_interrupted};
 pub use hooks::{NoVirtualTables, NoWaiter, VirtualRequest, VirtualTables, Waited, Waiter};
 pub use result::{QueryResult, ReadPath, ResultColumn, RowStream, ViewPath};
-pub use settings::{PathChoice, ReadMode, ReadSettings};
+pub use settings::{PathChoice, ReadMode, ReadSettings, WAIT_TIMEOUT_MS};
 pub use transaction::Transaction;

@@ -184,7 +184,7 @@ impl Engine {
         if idle {
             return Ok(Some(Waited::Idle));
         }
-        self.waiter().wait_cut(job, scope.at).await
+        self.waiter().wait_cut(job, scope.at, scope.session.wait_timeout_ms).await
     }
 
     async fn decide_waited(

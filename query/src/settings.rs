@@ -6,6 +6,9 @@ use std::sync::Arc;
 use sql::{DivisionByZero, Literal, Settings};
 use types::Timestamp;
 
+/// `tidemill_wait_timeout`, if nobody sets it.
+pub const WAIT_TIMEOUT_MS: u64 = 60_000;
+
 /// How fresh a read is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadMode {
@@ -47,6 +50,8 @@ pub struct ReadSettings {
     /// `tidemill_wait_for`: what every read must show; a stale read whose checkpoint is older reads as a
     /// fresh one does.
     pub wait_for: Option<Timestamp>,
+    /// `tidemill_wait_timeout`: the most milliseconds that a read in wait mode waits for its checkpoint.
+    pub wait_timeout_ms: u64,
     /// The current database (`USE`), if one is chosen.
     pub database: Option<String>,
     /// `time_zone`: a name (`Europe/Berlin`), an offset (`+02:00`), or `SYSTEM`, which is UTC.
@@ -108,6 +113,7 @@ impl Default for ReadSettings {
             snapshot: None,
             max_staleness_ms: None,
             wait_for: None,
+            wait_timeout_ms: WAIT_TIMEOUT_MS,
             database,
             time_zone,
             sql_mode,

@@ -228,7 +228,7 @@ impl Runtime {
     /// Cancel safe: it only waits.
     ///
     /// # Errors
-    /// `Unavailable` if no epoch is decided within `timeout_ms`.
+    /// `Unavailable`, with MySQL 1205, if no epoch is decided within `timeout_ms`.
     pub async fn wait_cut(&self, job: JobId, at: Timestamp, timeout_ms: u64) -> Result<Option<Waited>> {
         let Some(door) = self.shared.board.door(job) else { return Ok(None) };
         if !self.shared.board.is_continuous(job) {
@@ -253,7 +253,8 @@ impl Runtime {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return Ok(None),
                 Err(_) => {
-                    return Err(Error::unavailable(format!("job {job} decided no epoch in {timeout_ms} ms")));
+                    let text = format!("no checkpoint has reached {at} within {timeout_ms} ms");
+                    return Err(Error::unavailable(text).with_mysql_code(1205));
                 }
             }
         }

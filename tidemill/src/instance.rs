@@ -19,9 +19,6 @@ use crate::session::Variables;
 use crate::sessions::Sessions;
 use crate::system;
 
-/// How long a read in wait mode waits for its epoch.
-const WAIT_MS_MAX: u64 = 60_000;
-
 /// An open instance, as its sessions see it.
 pub(crate) struct Instance {
     pub(crate) config: Config,
@@ -130,8 +127,8 @@ pub(crate) struct RuntimeWaiter {
 
 #[async_trait]
 impl Waiter for RuntimeWaiter {
-    async fn wait_cut(&self, job: JobId, at: Timestamp) -> Result<Option<Waited>> {
-        let waited = self.runtime.wait_cut(job, at, WAIT_MS_MAX).await?;
+    async fn wait_cut(&self, job: JobId, at: Timestamp, timeout_ms: u64) -> Result<Option<Waited>> {
+        let waited = self.runtime.wait_cut(job, at, timeout_ms).await?;
         Ok(waited.map(|waited| Waited::Epoch { cut: waited.cut, commit: waited.commit_ts }))
     }
 }

@@ -283,7 +283,8 @@ struct Asked {
 
 #[async_trait]
 impl Waiter for Asked {
-    async fn wait_cut(&self, _job: JobId, at: Timestamp) -> Result<Option<Waited>> {
+    async fn wait_cut(&self, _job: JobId, at: Timestamp, timeout_ms: u64) -> Result<Option<Waited>> {
+        assert_eq!(timeout_ms, query::WAIT_TIMEOUT_MS);
         let (answer, waited) = oneshot::channel();
         self.questions.send((at, answer)).await.unwrap();
         Ok(Some(waited.await.unwrap()))

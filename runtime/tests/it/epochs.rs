@@ -4,7 +4,7 @@ use sql::catalog::TableDefinition;
 use types::records::MAIN_JOB;
 
 use crate::plans::{ALL, COPY, GROUPS, JOIN, TOUCHY, VALUES};
-use crate::world::{World, options, until};
+use crate::world::{World, error_of, options, until};
 
 /// Checks a view at the commit of every epoch that is remembered.
 pub(crate) async fn check_every_epoch(world: &World, name: &str) {
@@ -137,6 +137,9 @@ async fn waiter_is_answered_at_once() {
     .await;
     world.create("v", VALUES).await.unwrap();
     let at = world.write(&[("t", 1, Some((1, 1)))]).await;
+    // Who will not wait is told so, and has asked for the epoch all the same.
+    let impatient = error_of(world.runtime.wait_cut(MAIN_JOB, at, 0).await);
+    assert_eq!((impatient.kind(), impatient.mysql_code()), (types::ErrorKind::Unavailable, Some(1205)));
     let waited = world.runtime.wait_cut(MAIN_JOB, at, 20_000).await.unwrap().unwrap();
     assert!(waited.cut >= at && waited.commit_ts > waited.cut);
     assert_eq!(world.check_at("v", waited.commit_ts).await, waited.cut);

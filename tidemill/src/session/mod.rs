@@ -267,6 +267,7 @@ impl Session {
                 .ok()
                 .filter(|ms| *ms > 0),
             wait_for: self.wait_for,
+            wait_timeout_ms: self.variables.int("tidemill_wait_timeout").unsigned_abs(),
             database: self.database.clone(),
             time_zone: self.variables.text("time_zone").to_owned(),
             sql_mode: self.variables.text("sql_mode").to_owned(),

@@ -125,6 +125,7 @@ static DEFINITIONS: &[Definition] = &[
     text("tidemill_read_path", "auto", PATHS),
     text("tidemill_snapshot", "", Kind::Text),
     text("tidemill_wait_for", "", Kind::Text),
+    int("tidemill_wait_timeout", query::WAIT_TIMEOUT_MS as i64, 1, i64::MAX),
     text("time_zone", "SYSTEM", Kind::Zone),
     text("transaction_isolation", "REPEATABLE-READ", LEVELS),
     switch("transaction_read_only", 0),
