@@ -131,7 +131,8 @@ impl Engine {
     /// # Errors
     /// If the store is away.
     pub async fn begin(&self) -> Result<Transaction> {
-        Ok(Transaction::begin(self.store().timestamp().await?))
+        let start_ts = self.store().timestamp().await?;
+        Ok(Transaction::begin(self.store().reading(start_ts)))
     }
 
     /// Commits a transaction; answers its commit timestamp, or its start if it wrote nothing.

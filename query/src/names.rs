@@ -11,7 +11,7 @@ use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableSource};
 use sql::catalog::{Catalog, TableDefinition, ViewDefinition};
 use sql::{Resolver, Settings, Statement};
-use store::Store;
+use store::{Reading, Store};
 use tidb::ColumnInfo;
 use types::{Error, Result, TableId, Timestamp};
 
@@ -44,6 +44,8 @@ pub(crate) struct Scope {
     pub(crate) writes: Writes,
     /// Rows a batch.
     pub(crate) batch_rows: usize,
+    /// Keeps the snapshot while the statement is planned.
+    pub(crate) _reading: Arc<Reading>,
 }
 
 impl Scope {

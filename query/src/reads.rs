@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use store::{Key, KeyRange, Store, Value};
+use store::{Key, KeyRange, Reading, Store, Value};
 use types::{Result, Timestamp};
 
 use crate::transaction::{Writes, writes_in};
@@ -21,6 +21,8 @@ pub(crate) struct Reads {
     store: Arc<dyn Store>,
     at: Timestamp,
     overlay: Writes,
+    /// Keeps the snapshot for as long as anything reads it.
+    _reading: Arc<Reading>,
 }
 
 impl std::fmt::Debug for Reads {
@@ -31,7 +33,8 @@ impl std::fmt::Debug for Reads {
 
 impl Reads {
     pub(crate) fn new(store: Arc<dyn Store>, at: Timestamp, overlay: Writes) -> Reads {
-        Reads { store, at, overlay }
+        let reading = Arc::new(store.reading(at));
+        Reads { store, at, overlay, _reading: reading }
     }
 
     /// The timestamp.
@@ -82,7 +85,7 @@ impl Cursor {
         }
         // A limit below the page's size saves work; overlaid deletes may make a further page necessary.
         let page_keys = limit.map_or(self.page_keys, |limit| limit.clamp(16, self.page_keys));
-        let Reads { store, at, overlay } = &self.reads;
+        let Reads { store, at, overlay, .. } = &self.reads;
         let stored = crate::snapshot::scan(store, *at, &self.range, page_keys).await?;
         let mut covered = self.range.clone();
         match stored.last() {

@@ -73,7 +73,9 @@ impl Engine {
         at: Timestamp,
         writes: crate::transaction::Writes,
     ) -> Result<Scope> {
+        let reading = Arc::new(self.store().reading(at));
         Ok(Scope {
+            _reading: reading,
             store: Arc::clone(self.store()),
             virtual_tables: Arc::clone(self.virtual_tables()),
             session: settings.clone(),

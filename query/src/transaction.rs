@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use store::{Key, KeyRange, Mutation, Value};
+use store::{Key, KeyRange, Mutation, Reading, Value};
 use types::{TableId, Timestamp};
 
 /// What a transaction does to a key.
@@ -25,21 +25,21 @@ pub(crate) type Writes = Arc<BTreeMap<Key, Write>>;
 /// A transaction that has begun.
 #[derive(Clone, Debug)]
 pub struct Transaction {
-    start_ts: Timestamp,
+    /// Keeps its snapshot, and what its conflicts are found by.
+    reading: Arc<Reading>,
     writes: Writes,
 }
 
 impl Transaction {
     /// Begins at a start timestamp of the store; everything is read as of it.
-    #[must_use]
-    pub fn begin(start_ts: Timestamp) -> Transaction {
-        Transaction { start_ts, writes: Writes::default() }
+    pub(crate) fn begin(reading: Reading) -> Transaction {
+        Transaction { reading: Arc::new(reading), writes: Writes::default() }
     }
 
     /// The snapshot's timestamp.
     #[must_use]
     pub fn start_ts(&self) -> Timestamp {
-        self.start_ts
+        self.reading.at()
     }
 
     /// Whether it has written nothing.

@@ -55,6 +55,8 @@ pub struct Options {
     pub lock_wait_ms_max: u64,
     /// After how long without progress of the committer a waiting call gives up and closes the handle.
     pub stall_ms_max: u64,
+    /// How old the timestamp of a read may be, in milliseconds, for garbage collection to wait for its end.
+    pub reading_ms_max: u64,
     /// Sizes of the engine on disk.
     pub disk: DiskOptions,
 }
@@ -67,6 +69,7 @@ impl Default for Options {
             inline: false,
             lock_wait_ms_max: 10_000,
             stall_ms_max: 60_000,
+            reading_ms_max: 24 * 60 * 60 * 1000,
             disk: DiskOptions::default(),
         }
     }

@@ -7,6 +7,7 @@
 
 pub mod traits;
 
+mod readers;
 mod snapshot;
 mod transaction;
 
@@ -20,6 +21,7 @@ pub mod engine;
 mod resolve;
 
 pub use embedded::{Clock, CommitCounts, EmbeddedStore, Options, SystemClock, check_key_length};
+pub use readers::{Readers, Reading};
 pub use snapshot::{Pages, Snapshot};
 pub use transaction::Transaction;
 

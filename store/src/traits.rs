@@ -11,6 +11,8 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use types::{Error, Result, Timestamp};
 
+use crate::readers::Reading;
+
 /// A raw key. Writes of an empty or a very long one are refused ([`crate::check_key_length`]); reads find
 /// nothing under it.
 pub type Key = Bytes;
@@ -534,8 +536,15 @@ pub trait Store: Send + Sync + 'static {
     /// The holds in force, by name.
     async fn holds(&self) -> Result<Vec<(String, Timestamp)>>;
 
+    /// Says that something in this process reads at a timestamp until the guard is dropped: garbage
+    /// collection leaves what it needs, up to the store's limit of age. A store that is told by nobody (one
+    /// behind a connection) leaves only what holds say.
+    fn reading(&self, ts: Timestamp) -> Reading {
+        Reading::unknown(ts)
+    }
+
     /// Drops versions that no read at or after the barrier can see (the barrier is lowered to the oldest
-    /// hold) and returns the barrier used. First resolves all locks with a start at or below it.
+    /// hold and the oldest reading) and returns the barrier used. First resolves all locks with a start at or below it.
     async fn collect_garbage(&self, barrier: Timestamp) -> Result<Timestamp>;
 
     /// The timestamp below which history may be gone.

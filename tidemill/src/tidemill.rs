@@ -64,7 +64,8 @@ async fn bind(address: Option<SocketAddr>, what: &str) -> Result<Option<(TcpList
 
 async fn open_store(config: &Config, supervisor: &Supervisor) -> Result<Arc<dyn Store>> {
     let Some(path) = config.data_dir.clone() else { return Ok(EmbeddedStore::memory()) };
-    let options = store::Options { force: config.force, ..store::Options::default() };
+    let reading_ms_max = config.runtime.history_limit_ms;
+    let options = store::Options { force: config.force, reading_ms_max, ..store::Options::default() };
     let store = supervisor.blocking("opening the store", move || EmbeddedStore::open(path, options)).await?;
     Ok(store)
 }

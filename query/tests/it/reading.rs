@@ -3,7 +3,7 @@
 use query::ReadSettings;
 use types::Timestamp;
 
-use crate::harness::{Harness, table};
+use crate::harness::{Harness, rows_of, table};
 
 async fn numbers() -> Harness {
     let mut h = Harness::new(1).await;
@@ -91,4 +91,27 @@ async fn unknown_names_have_their_numbers() {
         let error = h.query(&h.settings, text, None, &[]).await.unwrap_err();
         assert_eq!(error.mysql_code(), Some(code), "{text}: {error}");
     }
+}
+
+/// What is read stays readable until the reader ends, however far the barrier wants to go.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_and_transactions_keep_their_snapshots() {
+    let mut h = Harness::new(1).await;
+    h.run("CREATE TABLE t (id INT PRIMARY KEY, a INT); INSERT INTO t VALUES (1, 10), (2, 20)").await;
+    h.run("CREATE MATERIALIZED VIEW v AS SELECT sum(a) AS s FROM t").await;
+    let collect = async || {
+        let now = h.store.read_timestamp().await.unwrap();
+        h.store.collect_garbage(now).await.unwrap() == now
+    };
+    let streaming = h.query(&h.settings, "SELECT id, a FROM t ORDER BY id", None, &[]).await.unwrap();
+    let mut txn = h.engine.begin().await.unwrap();
+    h.change("UPDATE t SET a = a + 1", None).await.unwrap();
+    assert!(!collect().await, "two readers are behind");
+    assert_eq!(rows_of(streaming).await.unwrap(), table("1 10, 2 20"));
+    assert!(!collect().await, "a transaction is behind");
+    assert_eq!(h.sorted(&h.settings, "SELECT s FROM v", Some(&txn)).await, table("30"));
+    h.change("INSERT INTO t VALUES (3, 30)", Some(&mut txn)).await.unwrap();
+    h.engine.commit(txn).await.unwrap();
+    assert!(collect().await, "nobody is behind");
+    assert_eq!(h.rows("SELECT s FROM v").await, table("62"));
 }

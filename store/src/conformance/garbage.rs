@@ -8,6 +8,7 @@ use crate::traits::{Key, KeyError, KeyRange, ReadContext, Store};
 pub(super) async fn run(store: Arc<dyn Store>) {
     reads_at_the_barrier_stay(&store).await;
     holds_keep_history(&store).await;
+    readings_keep_history(&store).await;
     old_locks_are_finished_first(&store).await;
     living_transactions_keep_their_history(&store).await;
 }
@@ -76,6 +77,26 @@ async fn holds_keep_history(store: &Arc<dyn Store>) {
     store.release("reader").await.expect("a hold is dropped");
     store.release("reader").await.expect("a hold that is not there is dropped");
     assert!(store.holds().await.expect("holds are listed").is_empty());
+}
+
+/// What is being read stays until the last reader ends.
+async fn readings_keep_history(store: &Arc<dyn Store>) {
+    let old = put(store, "gc/read", "old").await;
+    let new = put(store, "gc/read", "new").await;
+    let newest = put(store, "gc/read", "newest").await;
+    let (first, again, later) = (store.reading(old), store.reading(old), store.reading(new));
+    let barrier = store.collect_garbage(newest).await.expect("garbage is collected");
+    assert!(barrier <= old, "two read at {old}, the barrier is {barrier}");
+    assert_eq!(read(store, "gc/read", old).await.as_deref(), Some("old"));
+    drop(first);
+    let barrier = store.collect_garbage(newest).await.expect("garbage is collected");
+    assert!(barrier <= old, "another still reads there");
+    drop(again);
+    let barrier = store.collect_garbage(newest).await.expect("garbage is collected");
+    assert_eq!(barrier, new, "the next reader");
+    assert_eq!(read(store, "gc/read", new).await.as_deref(), Some("new"));
+    drop(later);
+    assert_eq!(store.collect_garbage(newest).await.expect("garbage is collected"), newest);
 }
 
 async fn old_locks_are_finished_first(store: &Arc<dyn Store>) {

@@ -10,7 +10,7 @@ use types::{Error, Result, Timestamp};
 
 use super::Inner;
 use super::committer::{Group, Step};
-use super::core::{META_BARRIER, META_HOLD};
+use super::core::{Core, META_BARRIER, META_HOLD};
 use super::format::{IndexEntry, IndexPiece, Record, history_key, seal_number, split_index_key};
 use crate::engine::{Space, can_be_key};
 use crate::resolve::{Fate, ask, finish, next_key};
@@ -66,8 +66,7 @@ impl Inner {
 
     pub(crate) async fn collect(self: &Arc<Self>, barrier: Timestamp) -> Result<Timestamp> {
         let barrier = barrier.min(self.read_timestamp().await?);
-        let held = self.core.holds().values().min().copied();
-        let barrier = held.map_or(barrier, |held| barrier.min(held));
+        let barrier = barrier.min(oldest_needed(&self.core, barrier));
         self.resolve_old_locks(barrier).await?;
         let barrier = self.submit(move |group| Step::Done(raise_barrier(group, barrier))).await?;
         self.sweep_versions(barrier).await?;
@@ -124,8 +123,18 @@ impl Inner {
 }
 
 /// Raises the barrier as far as holds and locks allow, and returns where it is.
+/// The oldest timestamp that a hold or a reading needs. The age of readings is counted from the newest
+/// timestamp there is.
+fn oldest_needed(core: &Core, wanted: Timestamp) -> Timestamp {
+    let now = core.oracle.visible().max(wanted);
+    let oldest_ms = now.physical_ms().saturating_sub(core.options.reading_ms_max);
+    let read = core.readers.oldest(Timestamp::from_parts(oldest_ms, 0));
+    let held = core.holds().values().min().copied();
+    read.into_iter().chain(held).min().unwrap_or(Timestamp::MAX)
+}
+
 fn raise_barrier(group: &mut Group, wanted: Timestamp) -> Timestamp {
-    let held = group.core.holds().values().min().copied().unwrap_or(Timestamp::MAX);
+    let held = oldest_needed(&group.core, wanted);
     let mut table = group.core.locks_mut();
     let oldest = table.oldest_of_all().map_or(Timestamp::MAX, Timestamp::prev);
     let barrier = wanted.min(held).min(oldest);

@@ -16,6 +16,7 @@ use super::locks::{LockTable, stored};
 use super::oracle::{Oracle, check_bound};
 use super::{CommitCounts, Options, stored_wrongly};
 use crate::engine::{Batch, Durability, Engine, Space};
+use crate::readers::Readers;
 use crate::traits::Key;
 
 pub(crate) const META_FORMAT: &[u8] = b"format";
@@ -39,6 +40,7 @@ pub(crate) struct Core {
     /// Up to where this process has swept the index.
     swept: AtomicU64,
     pub holds: Mutex<BTreeMap<String, Timestamp>>,
+    pub readers: Arc<Readers>,
     /// Why the store takes no more calls.
     closed: RwLock<Option<Error>>,
     /// Counts the groups that are over; whoever waits for a change waits for it.
@@ -92,6 +94,7 @@ impl Core {
             barrier: AtomicU64::new(barrier),
             swept: AtomicU64::new(0),
             holds: Mutex::new(read_holds(engine.as_ref())?),
+            readers: Arc::default(),
             closed: RwLock::new(None),
             progress: watch::Sender::new(0),
             newest_commit: AtomicU64::new(commit.newest.0),

@@ -11,6 +11,7 @@ use super::committer::Step;
 use super::format::{open_bytes, seal_bytes};
 use super::{EmbeddedStore, Inner};
 use crate::engine::{Space, can_be_key};
+use crate::readers::Reading;
 use crate::traits::{
     ChangePage, CommitRequest, FeedStream, Key, KeyError, KeyRange, KvPair, KvResult, LockInfo, Mutation,
     MvccInfo, PrewriteRequest, ReadContext, ScanRequest, Store, TxnStatus, TxnStatusRequest, Value,
@@ -116,6 +117,10 @@ impl Store for EmbeddedStore {
 
     async fn holds(&self) -> Result<Vec<(String, Timestamp)>> {
         self.inner.holds()
+    }
+
+    fn reading(&self, ts: Timestamp) -> Reading {
+        self.inner.core.readers.begin(ts)
     }
 
     async fn collect_garbage(&self, barrier: Timestamp) -> Result<Timestamp> {
