@@ -168,7 +168,7 @@ impl Engine {
             return Ok(result);
         }
         let planned = Box::pin(self.plan(scope, &query, transaction.is_some())).await?;
-        self.run(planned)
+        crate::select::run(planned)
     }
 
     /// The columns that a query would answer, without running it; parameters are taken as NULL.

@@ -6,14 +6,15 @@
 //! under hidden handles. What it takes back must be there, otherwise the view is not what its state says,
 //! and the read fails rather than answer something.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::Int64Array;
-use operators::{Dataflow, DataflowOptions, Manifest};
+use datafusion::catalog::Session;
+use operators::{Dataflow, DataflowOptions, Manifest, Plan};
 use source::{Source, TableDelta};
+use sql::Settings;
 use sql::catalog::{TableDefinition, ViewDefinition};
-use sql::{Settings, ViewPlan};
 use store::{Key, Snapshot, Value};
 use tidb::{RowDecoder, RowEncoder, TableInfo};
 use types::{Delta, Error, Result, TableId, Timestamp};
@@ -24,17 +25,19 @@ use crate::paths::{base_tables, table_source, view_of};
 use crate::reads::{Reads, key_after};
 use crate::table::{ContentFix, table_range};
 use crate::transaction::{Write, Writes, writes_in};
-use crate::wanted::{Wanted, WantedRows};
+use crate::wanted::{Mask, Wanted, WantedRows};
 use crate::{Engine, PathChoice};
 
 /// Plans of views, by view. A view's definition never changes under its id.
 #[derive(Debug, Default)]
 pub(crate) struct ViewPlans {
-    known: Mutex<HashMap<TableId, Arc<ViewPlan>>>,
+    known: Mutex<HashMap<TableId, Arc<Plan>>>,
 }
 
 /// Changes a page.
 const PAGE_CHANGES: usize = 4096;
+/// More pages are not read, however few of the changes in them are wanted.
+const PAGES_MAX: usize = 64;
 /// Up to so many changes the read fix is not worth a look at what else there is.
 const SURELY_FEW_CHANGES: u64 = 4096;
 /// A change costs the read fix as much as so many rows cost the query over the base tables.
@@ -52,11 +55,12 @@ pub(crate) enum Fix {
 }
 
 /// Rows that a read fix lays over the stored ones, and what it took.
+#[derive(Clone)]
 pub(crate) struct FixedRows {
     /// Changed rows by key.
     pub(crate) overlay: Writes,
     /// Changed rows by content.
-    pub(crate) content: Option<ContentFix>,
+    pub(crate) content: Option<Arc<ContentFix>>,
     /// Changes that were read.
     pub(crate) n_changes: u64,
     /// Changed rows that came out.
@@ -72,14 +76,18 @@ struct Pending {
 
 impl Engine {
     /// Runs the read fix of a view for the rows that are wanted.
-    pub(crate) async fn read_fix(&self, view: &HybridView, wanted: &Wanted) -> Result<Fix> {
+    pub(crate) async fn read_fix(
+        &self,
+        view: &HybridView,
+        wanted: &Wanted,
+        state: &dyn Session,
+    ) -> Result<Fix> {
         let HybridView { scope, definition, .. } = view;
         let of_view = view_of(definition)?;
         let plan = self.view_plan(scope, definition, of_view)?;
-        let state = self.session();
         let tables = base_tables(scope, of_view)?;
         let infos = tables.iter().map(|table| &table.info);
-        let rows = wanted.of_tables(&definition.info, &plan.plan, infos, &state)?;
+        let rows = wanted.of_tables(&definition.info, &plan, infos, state)?;
         let mut pending = match self.pending(view, &tables, &rows).await? {
             Ok(pending) => pending,
             Err(reason) => return Ok(Fix::Live(reason)),
@@ -89,14 +97,14 @@ impl Engine {
                 pending.deltas.push(own);
             }
         }
-        let manifests = self.manifests(definition.id(), scope.at, plan.plan.states_count()).await?;
+        let manifests = self.manifests(definition.id(), scope.at, plan.states_count()).await?;
         let runs = Arc::clone(self.runs());
         let options =
             DataflowOptions { parallelism: self.options().parallelism, ..DataflowOptions::default() };
         let Pending { deltas, n_changes } = pending;
         // Operators compute and read runs: not on a thread that serves others.
         let run = move || {
-            let mut dataflow = Dataflow::open(Arc::new(plan.plan.clone()), manifests, runs, options)?;
+            let mut dataflow = Dataflow::open(plan, manifests, runs, options)?;
             for TableDelta { table, delta } in &deltas {
                 dataflow.push(*table, delta)?;
             }
@@ -106,8 +114,8 @@ impl Engine {
         let output = output.map_err(|error| Error::corrupt(format!("the dataflow panicked: {error}")))??;
         let info = &definition.info;
         let output = output.with_batch(crate::select::renamed(output.batch(), &info.arrow_schema())?);
-        let output = wanted.of_view(info, &state)?.apply(&output)?;
-        let (overlay, content) = self.merge(scope, info, &output).await?;
+        let mask = wanted.of_view(info, state)?;
+        let (overlay, content) = self.merge(scope, info, &mask, &mask.apply(&output)?).await?;
         let by_content = content.as_ref().map_or(0, |content| content.retracted.len() + content.added.len());
         let n_rows = overlay.len() + by_content;
         Ok(Fix::Rows(FixedRows { overlay, content, n_changes, n_rows }))
@@ -131,7 +139,9 @@ impl Engine {
         for (table, rows) in wanted {
             source = source.within(*table, rows.ranges.clone());
         }
+        let mut weighed_at = SURELY_FEW_CHANGES;
         let mut cursor = None;
+        let mut n_pages = 0;
         loop {
             let page = match source.read_changes(*cut, scope.at, cursor, PAGE_CHANGES).await {
                 Ok(page) => page,
@@ -142,8 +152,18 @@ impl Engine {
                 return Ok(Err(format!("a change cannot be decoded: {}", fault.reason)));
             }
             pending.n_changes += page.n_changes;
+            n_pages += 1;
             if pending.n_changes > max && !is_forced {
                 return Ok(Err(format!("more than {max} changes since the cut")));
+            }
+            if n_pages > PAGES_MAX && !is_forced {
+                return Ok(Err("too many commits since the cut".to_owned()));
+            }
+            if pending.n_changes > weighed_at && !is_forced {
+                weighed_at = pending.n_changes * 2;
+                if let Some(reason) = self.outweighed(scope, tables, pending.n_changes).await? {
+                    return Ok(Err(reason));
+                }
             }
             for TableDelta { table, delta } in page.deltas {
                 let delta = match wanted.get(&table) {
@@ -156,20 +176,24 @@ impl Engine {
             }
             cursor = page.next;
             if cursor.is_none() {
-                break;
+                return Ok(Ok(pending));
             }
         }
-        if pending.n_changes > SURELY_FEW_CHANGES && !is_forced {
-            let most = pending.n_changes.saturating_mul(ROWS_A_CHANGE);
-            let n_rows = self.count_rows(scope, tables, most).await?;
-            if n_rows < most {
-                let n_changes = pending.n_changes;
-                let text =
-                    format!("{n_changes} changes since the cut, and only {n_rows} rows in the base tables");
-                return Ok(Err(text));
-            }
-        }
-        Ok(Ok(pending))
+    }
+
+    /// Why the query over the base tables is cheaper than so many changes, if it is.
+    async fn outweighed(
+        &self,
+        scope: &Scope,
+        tables: &[Arc<TableDefinition>],
+        n_changes: u64,
+    ) -> Result<Option<String>> {
+        let most = n_changes.saturating_mul(ROWS_A_CHANGE);
+        let n_rows = self.count_rows(scope, tables, most).await?;
+        let text = || {
+            format!("{n_changes} changes since the cut or more, and only {n_rows} rows in the base tables")
+        };
+        Ok((n_rows < most).then(text))
     }
 
     /// Counts rows of tables, up to a number beyond which it does not matter.
@@ -194,7 +218,7 @@ impl Engine {
         scope: &Scope,
         definition: &TableDefinition,
         view: &ViewDefinition,
-    ) -> Result<Arc<ViewPlan>> {
+    ) -> Result<Arc<Plan>> {
         let id = definition.id();
         let known = self.view_plans().known.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
         if let Some(plan) = known {
@@ -206,7 +230,7 @@ impl Engine {
         if plan.fingerprint != view.fingerprint {
             return Err(Error::invalid("the view's plan is not the one that its state was built by"));
         }
-        let plan = Arc::new(plan);
+        let plan = Arc::new(plan.plan);
         self.view_plans().known.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::clone(&plan));
         Ok(plan)
     }
@@ -223,7 +247,7 @@ impl Engine {
         Ok(manifests)
     }
 
-    /// The wanted of the transaction's own writes to a base table, as the last delta.
+    /// The transaction's own writes to a base table that are wanted, as the last delta.
     async fn own_delta(
         &self,
         scope: &Scope,
@@ -263,12 +287,13 @@ impl Engine {
         &self,
         scope: &Scope,
         info: &TableInfo,
+        wanted: &Mask,
         output: &Delta,
-    ) -> Result<(Writes, Option<ContentFix>)> {
+    ) -> Result<(Writes, Option<Arc<ContentFix>>)> {
         let weights = net(info, output)?;
         if info.has_hidden_handle() {
             let content = by_content(weights)?;
-            return Ok((Writes::default(), Some(content)));
+            return Ok((Writes::default(), Some(Arc::new(content))));
         }
         let keys: Vec<Key> = weights.keys().map(|key| Key::from(key.clone())).collect();
         let reads = Reads::new(Arc::clone(self.store()), scope.at, Writes::default());
@@ -276,15 +301,33 @@ impl Engine {
         for chunk in keys.chunks(1024) {
             stored.extend(reads.stored(chunk).await?);
         }
+        let unwanted = unwanted_rows(info, wanted, &stored)?;
         let mut overlay = BTreeMap::new();
         for (key, values) in weights {
             let key = Key::from(key);
             let old = stored.get(&key);
-            let value = merged_row(&key, old, values)?;
+            // The change that takes an unwanted row back was left out.
+            let value = merged_row(&key, old.filter(|_| !unwanted.contains(&key)), values)?;
             overlay.insert(key, Write { value, existed: old.is_some() });
         }
         Ok((Arc::new(overlay), None))
     }
+}
+
+/// The keys of stored rows that are not wanted.
+fn unwanted_rows(info: &TableInfo, wanted: &Mask, stored: &HashMap<Key, Value>) -> Result<HashSet<Key>> {
+    if wanted.is_everything() || stored.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let columns: Vec<usize> = (0..info.columns.len()).collect();
+    let mut decoder = RowDecoder::new(info, &columns)?;
+    for (key, value) in stored {
+        decoder.append(key, value)?;
+    }
+    let batch = crate::select::renamed(&decoder.finish()?, &info.arrow_schema())?;
+    let holds = wanted.holds(&batch)?;
+    let keys = stored.keys().enumerate();
+    Ok(keys.filter(|(row, _)| !holds.value(*row)).map(|(_, key)| key.clone()).collect())
 }
 
 /// Sums the output's weights by row: key, then value; without a key by value alone.

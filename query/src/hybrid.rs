@@ -33,6 +33,8 @@ pub(crate) struct HybridView {
     pub(crate) cut: Timestamp,
     schema: SchemaRef,
     outcome: Mutex<Outcome>,
+    /// The fix for a scan without conditions; several scans share it, and the statement planned again.
+    whole: tokio::sync::Mutex<Option<FixedRows>>,
 }
 
 /// What the scans of a plan have come to.
@@ -62,7 +64,15 @@ impl HybridView {
         cut: Timestamp,
     ) -> HybridView {
         let schema = definition.info.arrow_schema();
-        HybridView { engine, scope, definition, cut, schema, outcome: Mutex::default() }
+        HybridView {
+            engine,
+            scope,
+            definition,
+            cut,
+            schema,
+            outcome: Mutex::default(),
+            whole: tokio::sync::Mutex::default(),
+        }
     }
 
     fn outcome(&self) -> MutexGuard<'_, Outcome> {
@@ -90,9 +100,21 @@ impl HybridView {
     }
 
     /// The view's rows under its fix, exact for what is wanted.
-    async fn fixed(&self, wanted: &Wanted) -> types::Result<StoreTable> {
-        let reason = match self.engine.read_fix(self, wanted).await {
+    async fn fixed(&self, wanted: &Wanted, state: &dyn Session) -> types::Result<StoreTable> {
+        let mut whole = match wanted.is_everything() {
+            true => Some(self.whole.lock().await),
+            false => None,
+        };
+        let known = whole.as_deref().and_then(Option::clone);
+        let fix = match known {
+            Some(rows) => Ok(Fix::Rows(rows)),
+            None => self.engine.read_fix(self, wanted, state).await,
+        };
+        let reason = match fix {
             Ok(Fix::Rows(rows)) => {
+                if let Some(whole) = &mut whole {
+                    **whole = Some(rows.clone());
+                }
                 let (n_changes, n_rows) = (rows.n_changes, rows.n_rows);
                 let is_narrowed = !wanted.is_everything();
                 self.outcome().scans.push(Scanned { n_changes, n_rows, is_narrowed });
@@ -159,7 +181,7 @@ impl TableProvider for HybridView {
         limit: Option<usize>,
     ) -> datafusion::common::Result<Arc<dyn ExecutionPlan>> {
         let wanted = Wanted::by(&self.definition.info, filters);
-        let table = self.fixed(&wanted).await.map_err(external)?;
+        let table = self.fixed(&wanted, state).await.map_err(external)?;
         table.scan(state, projection, filters, limit).await
     }
 }

@@ -148,11 +148,21 @@ impl Engine {
             return Ok(Changed::Nothing);
         }
         let ranges: Vec<KeyRange> = tables.iter().map(|table| table_range(&table.info)).collect();
-        match self.store().changes(&ranges, cut, scope.at, None, PEEKED_CHANGES).await {
-            Ok(page) if page.changes.is_empty() && page.next.is_none() => Ok(Changed::Nothing),
-            Ok(page) => Ok(Changed::Some { n_changes: page.changes.len(), and_more: page.next.is_some() }),
-            Err(error) if error.is_history_gone() => Ok(Changed::Gone(error.to_string())),
-            Err(error) => Err(error),
+        let mut next = None;
+        loop {
+            let page = match self.store().changes(&ranges, cut, scope.at, next, PEEKED_CHANGES).await {
+                Ok(page) => page,
+                Err(error) if error.is_history_gone() => return Ok(Changed::Gone(error.to_string())),
+                Err(error) => return Err(error),
+            };
+            let (n_changes, and_more) = (page.changes.len(), page.next.is_some());
+            if n_changes > 0 {
+                return Ok(Changed::Some { n_changes, and_more });
+            }
+            next = page.next;
+            if next.is_none() {
+                return Ok(Changed::Nothing);
+            }
         }
     }
 

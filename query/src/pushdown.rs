@@ -114,15 +114,31 @@ fn comparison(info: &TableInfo, filter: &Expr) -> Option<Comparison> {
     Some(Comparison { column, operator, value: literal_of(info, column, literal)? })
 }
 
-/// `column IN (literals)`.
+/// `column IN (literals)`, or its other form `column = literal OR …`, which the engine gives short lists.
 fn points(info: &TableInfo, filter: &Expr) -> Option<(usize, Vec<ArrayRef>)> {
-    let Expr::InList(list) = filter else { return None };
-    if list.negated || list.list.len() > POINTS_MAX {
-        return None;
+    match filter {
+        Expr::InList(list) if !list.negated && list.list.len() <= POINTS_MAX => {
+            let column = ordered_column(info, &list.expr)?;
+            let values = list.list.iter().map(|item| literal_of(info, column, item));
+            Some((column, values.collect::<Option<Vec<_>>>()?))
+        }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Or, right }) => {
+            let (column, mut values) = alternatives(info, left)?;
+            let (other, more) = alternatives(info, right)?;
+            values.extend(more);
+            (column == other && values.len() <= POINTS_MAX).then_some((column, values))
+        }
+        _ => None,
     }
-    let column = ordered_column(info, &list.expr)?;
-    let values = list.list.iter().map(|item| literal_of(info, column, item)).collect::<Option<Vec<_>>>()?;
-    Some((column, values))
+}
+
+/// The values of one column that satisfy a part of an OR.
+fn alternatives(info: &TableInfo, filter: &Expr) -> Option<(usize, Vec<ArrayRef>)> {
+    match comparison(info, filter) {
+        Some(found) if found.operator == Operator::Eq => Some((found.column, vec![found.value])),
+        Some(_) => None,
+        None => points(info, filter),
+    }
 }
 
 /// The column that an expression stands for, in the order that its values have in keys.

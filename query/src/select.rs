@@ -6,8 +6,8 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::Result as DatafusionResult;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::context::SessionState;
+use datafusion::execution::{SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -25,6 +25,7 @@ use crate::{Engine, QueryResult, ReadSettings, ResultColumn, RowStream, Transact
 pub(crate) struct Planned {
     pub(crate) columns: Vec<OutputColumn>,
     pub(crate) plan: Arc<dyn ExecutionPlan>,
+    tasks: Arc<TaskContext>,
     pub(crate) paths: Vec<ViewPath>,
     /// The timestamp that everything is read at; wait mode may have moved it.
     pub(crate) read_ts: Timestamp,
@@ -155,8 +156,9 @@ impl Engine {
         paths: Vec<ViewPath>,
         read_ts: Timestamp,
     ) -> Result<Planned> {
-        let plan = physical(&self.session(), &query.plan).await?;
-        Ok(Planned { columns: query.columns, plan, paths, read_ts })
+        let state = self.session();
+        let plan = physical(&state, &query.plan).await?;
+        Ok(Planned { columns: query.columns, plan, tasks: state.task_ctx(), paths, read_ts })
     }
 
     /// A session of the batch engine for a statement.
@@ -169,22 +171,22 @@ impl Engine {
             .with_batch_size(self.options().batch_rows);
         SessionStateBuilder::new_from_existing(state).with_config(config).build()
     }
+}
 
-    /// Runs a planned query.
-    pub(crate) fn run(&self, planned: Planned) -> Result<QueryResult> {
-        let columns: Vec<ResultColumn> = planned.columns.iter().map(result_column).collect();
-        let schema = result_schema(&columns, &planned.plan.schema());
-        let named = Arc::clone(&schema);
-        let batches = self.stream(&planned)?.map(move |batch| renamed(&batch?, &named)).boxed();
-        Ok(QueryResult { columns, schema, batches, read_ts: planned.read_ts, paths: planned.paths })
-    }
+/// Runs a planned query.
+pub(crate) fn run(planned: Planned) -> Result<QueryResult> {
+    let columns: Vec<ResultColumn> = planned.columns.iter().map(result_column).collect();
+    let schema = result_schema(&columns, &planned.plan.schema());
+    let named = Arc::clone(&schema);
+    let batches = stream(&planned)?.map(move |batch| renamed(&batch?, &named)).boxed();
+    Ok(QueryResult { columns, schema, batches, read_ts: planned.read_ts, paths: planned.paths })
+}
 
-    /// The rows of a planned query.
-    pub(crate) fn stream(&self, planned: &Planned) -> Result<RowStream> {
-        let rows = execute_stream(Arc::clone(&planned.plan), self.session().task_ctx());
-        let rows = rows.map_err(sql::from_datafusion)?;
-        Ok(rows.map(|batch| batch.map_err(sql::from_datafusion)).boxed())
-    }
+/// The rows of a planned query.
+pub(crate) fn stream(planned: &Planned) -> Result<RowStream> {
+    let rows = execute_stream(Arc::clone(&planned.plan), Arc::clone(&planned.tasks));
+    let rows = rows.map_err(sql::from_datafusion)?;
+    Ok(rows.map(|batch| batch.map_err(sql::from_datafusion)).boxed())
 }
 
 /// Optimises a plan and makes it runnable.

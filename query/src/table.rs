@@ -62,8 +62,8 @@ impl StoreTable {
     }
 
     /// The same with a read fix over the stored rows.
-    pub(crate) fn with_content(mut self, content: ContentFix) -> StoreTable {
-        self.content = Some(Arc::new(content));
+    pub(crate) fn with_content(mut self, content: Arc<ContentFix>) -> StoreTable {
+        self.content = Some(content);
         self
     }
 

@@ -90,7 +90,7 @@ impl Engine {
         let encoder = RowEncoder::new(&definition.info)?;
         let handle = definition.info.has_hidden_handle().then_some(0);
         let schema = definition.info.arrow_schema();
-        let mut batches = self.stream(&planned)?;
+        let mut batches = crate::select::stream(&planned)?;
         while let Some(batch) = batches.next().await {
             let batch = crate::select::renamed(&batch?, &schema)?;
             let mut rows = encoder.bind(&batch)?;

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::BooleanArray;
+use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::{and, or};
+use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema};
-use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::PhysicalExpr;
 use operators::Plan;
@@ -47,8 +47,8 @@ impl Wanted {
         self.conditions.is_empty()
     }
 
-    /// The rows of a view that are wanted.
-    pub(crate) fn of_view(&self, info: &TableInfo, state: &SessionState) -> Result<Mask> {
+    /// Which rows of a view are wanted.
+    pub(crate) fn of_view(&self, info: &TableInfo, state: &dyn Session) -> Result<Mask> {
         let test = |condition: &Condition| vec![condition.expression.clone()];
         Mask::new(info, self.conditions.iter().map(test).collect(), state)
     }
@@ -59,7 +59,7 @@ impl Wanted {
         view: &TableInfo,
         plan: &Plan,
         tables: impl Iterator<Item = &'a TableInfo>,
-        state: &SessionState,
+        state: &dyn Session,
     ) -> Result<BTreeMap<TableId, WantedRows>> {
         let origins: Vec<_> =
             self.conditions.iter().map(|condition| plan.origins(condition.column)).collect();
@@ -113,7 +113,7 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    fn new(info: &TableInfo, tests: Vec<Vec<Expr>>, state: &SessionState) -> Result<Mask> {
+    fn new(info: &TableInfo, tests: Vec<Vec<Expr>>, state: &dyn Session) -> Result<Mask> {
         let schema = DFSchema::try_from(info.arrow_schema()).map_err(sql::from_datafusion)?;
         let physical =
             |expression| state.create_physical_expr(expression, &schema).map_err(sql::from_datafusion);
@@ -121,9 +121,18 @@ impl Mask {
         Ok(Mask { tests: tests.collect::<Result<_>>()? })
     }
 
+    /// Whether every row is wanted.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.tests.is_empty()
+    }
+
     /// The wanted rows of a delta, in the table's columns.
     pub(crate) fn apply(&self, delta: &Delta) -> Result<Delta> {
-        let batch = delta.batch();
+        if self.is_everything() { Ok(delta.clone()) } else { delta.filter(&self.holds(delta.batch())?) }
+    }
+
+    /// Which rows are wanted.
+    pub(crate) fn holds(&self, batch: &RecordBatch) -> Result<BooleanArray> {
         let mut wanted = BooleanArray::from(vec![true; batch.num_rows()]);
         for alternatives in &self.tests {
             let mut any = BooleanArray::from(vec![false; batch.num_rows()]);
@@ -136,7 +145,7 @@ impl Mask {
             }
             wanted = and(&wanted, &any)?;
         }
-        delta.filter(&wanted)
+        Ok(wanted)
     }
 }
 

@@ -506,7 +506,8 @@ pub trait Store: Send + Sync + 'static {
     async fn commit_transaction(&self, start_ts: Timestamp, mutations: Vec<Mutation>) -> KvResult<Timestamp>;
 
     /// A page of all changes of the ranges with commit timestamps in (`from`, `to`], old values included.
-    /// The first page resolves or pushes every lock in the way; costs what changed, not what exists.
+    /// The first page resolves or pushes every lock in the way; costs what changed, not what exists. A page
+    /// with a `next` may hold fewer changes than the limit, or none, after a look at many others.
     /// Fails with [`Error::history_gone`] if `from` is below what garbage collection has dropped.
     async fn changes(
         &self,

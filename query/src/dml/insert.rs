@@ -101,7 +101,7 @@ impl Engine {
             return Err(column_count(1));
         }
         let evaluator = Evaluator::new(self, scope)?;
-        let mut result = self.run(planned)?;
+        let mut result = crate::select::run(planned)?;
         let mut batches = Vec::new();
         while let Some(batch) = result.batches.next().await {
             let batch = batch?;
@@ -174,7 +174,7 @@ impl Engine {
         let query = super::update::select_of(&scope.settings, vec![expression.clone()])?;
         let own = self.scope_at(&scope.session, scope.at, Arc::clone(&scope.writes)).await?;
         let planned = self.plan(own, &query, true).await?;
-        let mut result = self.run(planned)?;
+        let mut result = crate::select::run(planned)?;
         while let Some(batch) = result.batches.next().await {
             let batch = batch?;
             if batch.num_rows() == 1 {

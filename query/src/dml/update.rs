@@ -138,7 +138,7 @@ impl Engine {
         }
         let info = &table.definition.info;
         let planned = self.plan_rows(scope, table, &selection).await?;
-        let mut batches = self.stream(&planned)?;
+        let mut batches = crate::select::stream(&planned)?;
         let n_columns = info.columns.len();
         let schema = info.arrow_schema();
         let mut matched = Vec::new();

@@ -64,7 +64,9 @@ fn comparisons_with_an_integer_key_become_ranges() {
     check(&[col("id").gt(lit(0_i32)).and(lit(2_i32).gt(col("id")))], &[2]);
     check(&[col("id").in_list(vec![lit(3_i32), lit(-1_i32), lit(3_i32), lit(9_i32)], false)], &[0, 4]);
     check(&[col("id").in_list(vec![lit(3_i32)], true)], &[0, 1, 2, 3, 4]);
-    check(&[col("id").eq(lit(1_i32)).or(col("id").eq(lit(2_i32)))], &[0, 1, 2, 3, 4]);
+    check(&[col("id").eq(lit(1_i32)).or(col("id").eq(lit(2_i32)))], &[2, 3]);
+    check(&[col("id").eq(lit(1_i32)).or(col("id").gt(lit(2_i32)))], &[0, 1, 2, 3, 4]);
+    check(&[col("id").eq(lit(1_i32)).or(col("other").eq(lit(2_i32)))], &[0, 1, 2, 3, 4]);
     check(&[col("id").eq(lit(i64::MAX))], &[0, 1, 2, 3, 4]);
     check(&[col("id").eq(lit(ScalarValue::Int32(None)))], &[]);
 }

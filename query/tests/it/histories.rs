@@ -20,6 +20,8 @@ const VIEWS: &[(&str, &str)] = &[
         "grouped",
         "SELECT g, count(*) AS n, count(a) AS na, sum(a) AS s, min(a) AS lo, max(a) AS hi FROM t GROUP BY g",
     ),
+    ("keyed", "SELECT coalesce(g, -1) AS k, count(*) AS n, sum(id) AS s FROM t GROUP BY coalesce(g, -1)"),
+    ("by_id", "SELECT id, coalesce(a, 0) AS b, coalesce(s, '-') AS s FROM t"),
     ("texts", "SELECT s, count(*) AS n, min(g) AS g FROM t GROUP BY s"),
     ("whole", "SELECT count(*) AS n, sum(a) AS s, avg(a) AS m, count(DISTINCT g) AS d FROM t"),
     ("having", "SELECT g, sum(a) AS s FROM t GROUP BY g HAVING count(*) > 1"),
@@ -35,6 +37,8 @@ fn conditions(view: &str) -> &'static [&'static str] {
         "filtered" => &["id = 3", "id IN (1, 5)", "g = 1", "a > 3", "id > 2 AND g < 3"],
         "projected" => &["g = 1", "s = 'x'", "b = 2", "g IN (0, 2) AND s >= 'x'"],
         "grouped" => &["g = 1", "g IN (0, 2)", "n = 1", "lo < 2", "g >= 2 AND hi = 5"],
+        "keyed" => &["n > 1", "k = 1", "s > 7", "k >= 1 AND n = 2", "k IN (-1, 1) AND s < 9"],
+        "by_id" => &["b > 1", "id = 3 AND b > 2", "s = 'x'", "id IN (2, 3)", "s = 'x' AND b = 1"],
         "texts" => &["s = 'x'", "s = ''", "s IN ('x  ', 'é')", "g = 1", "s > 'X'"],
         "whole" => &["n = 3", "d > 0"],
         "having" => &["g = 2", "g < 2", "s = 1"],
@@ -211,7 +215,7 @@ impl World {
     ) {
         let conditions = conditions(name);
         let turn = self.compared.fetch_add(1, Ordering::Relaxed);
-        let condition = conditions[turn % conditions.len()];
+        let condition = conditions[turn / VIEWS.len() % conditions.len()];
         let with = |mode, path| ReadSettings { snapshot: at, ..self.h.with(mode, path) };
         let wanted = format!("SELECT * FROM ({query}) AS q WHERE {condition}");
         let expected = self.h.sorted(&with(ReadMode::Live, PathChoice::Auto), &wanted, txn).await;

@@ -122,8 +122,7 @@ impl Inner {
     }
 }
 
-/// Raises the barrier as far as holds and locks allow, and returns where it is.
-/// The oldest timestamp that a hold or a reading needs. The age of readings is counted from the newest
+/// The oldest timestamp that a hold or a reading needs, if any. The age of readings is counted from the newest
 /// timestamp there is.
 fn oldest_needed(core: &Core, wanted: Timestamp) -> Timestamp {
     let now = core.oracle.visible().max(wanted);
@@ -133,6 +132,7 @@ fn oldest_needed(core: &Core, wanted: Timestamp) -> Timestamp {
     read.into_iter().chain(held).min().unwrap_or(Timestamp::MAX)
 }
 
+/// Raises the barrier as far as holds, readings and locks allow, and returns where it is.
 fn raise_barrier(group: &mut Group, wanted: Timestamp) -> Timestamp {
     let held = oldest_needed(&group.core, wanted);
     let mut table = group.core.locks_mut();

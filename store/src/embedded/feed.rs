@@ -34,6 +34,9 @@ struct Found {
     entry: IndexEntry,
 }
 
+/// A page ends after a look at so many pieces of the index, however few of their keys were asked for.
+const LOOKED_MAX: usize = 65_536;
+
 impl Inner {
     pub(crate) async fn changes(
         self: &Arc<Self>,
@@ -231,8 +234,10 @@ fn page(
         commit_changes(engine, ranges, commit_ts, &key, wanted, &mut found)?;
         after = commit_ts;
     }
-    find(engine, ranges, after, to, wanted, &mut found)?;
-    if found.len() == wanted {
+    let stopped = find(engine, ranges, after, to, wanted, &mut found)?;
+    if found.len() < wanted {
+        page.next = stopped.map(|commit_ts| (commit_ts, Key::new()));
+    } else {
         let last = found.pop().expect("at least one more than asked was found");
         page.next = Some((last.commit_ts, last.entry.key));
     }
@@ -243,7 +248,8 @@ fn page(
     Ok(page)
 }
 
-/// Finds what commits above `after` and up to `to` changed, until enough is found.
+/// Finds what commits above `after` and up to `to` changed, until enough is found or enough was looked at:
+/// then it answers the commit to go on with.
 fn find(
     engine: &dyn Engine,
     ranges: &[KeyRange],
@@ -251,18 +257,26 @@ fn find(
     to: Timestamp,
     wanted: usize,
     found: &mut Vec<Found>,
-) -> Result<()> {
+) -> Result<Option<Timestamp>> {
     let mut after = after;
+    let mut n_looked = 0;
+    if ranges.is_empty() {
+        return Ok(None);
+    }
     while found.len() < wanted && after < to {
         let start = Bound::Included(first_of(after.0.saturating_add(1)));
         let end = if to == Timestamp::MAX { Bound::Unbounded } else { Bound::Excluded(first_of(to.0 + 1)) };
         let mut entries = engine.range(Space::Index, (start, end), false).peekable();
         loop {
-            let Some(entry) = entries.next().transpose()? else { return Ok(()) };
+            let Some(entry) = entries.next().transpose()? else { return Ok(None) };
             if found.len() >= wanted {
-                return Ok(());
+                return Ok(None);
             }
             let (commit_ts, _) = split_index_key(&entry.0)?;
+            if n_looked >= LOOKED_MAX {
+                return Ok(Some(commit_ts));
+            }
+            n_looked += 1;
             if continues(&mut entries, commit_ts)? {
                 // A commit of several pieces: go to those of the ranges, then on behind it.
                 commit_changes(engine, ranges, commit_ts, &Key::new(), wanted, found)?;
@@ -270,14 +284,20 @@ fn find(
                 break;
             }
             let piece = IndexPiece::decode(&entry.0, &entry.1)?;
-            let inside = |entry: &IndexEntry| ranges.iter().any(|range| range.contains(&entry.key));
+            let inside = |entry: &IndexEntry| is_inside(ranges, &entry.key);
             let start_ts = piece.start_ts;
             let entries = piece.entries.into_iter().filter(inside);
             let room = wanted - found.len();
             found.extend(entries.map(|entry| Found { start_ts, commit_ts, entry }).take(room));
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// Whether one of some ranges, in order and apart, has a key.
+fn is_inside(ranges: &[KeyRange], key: &[u8]) -> bool {
+    let after = ranges.partition_point(|range| range.start.as_ref() <= key);
+    after.checked_sub(1).is_some_and(|at| ranges[at].contains(key))
 }
 
 type Pieces<'a> = Peekable<crate::engine::Entries<'a>>;
