@@ -20,6 +20,7 @@ use types::{Error, Result, Timestamp};
 
 use crate::{Engine, ReadSettings, Transaction};
 
+pub(crate) use buffer::shown_key;
 pub(crate) use row_ids::RowIds;
 
 /// What a data change did.

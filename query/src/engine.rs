@@ -141,14 +141,20 @@ impl Engine {
     /// `Conflict` with 9007 if another transaction has written one of its keys since it began, with 8028 if
     /// one of its tables was dropped.
     pub async fn commit(&self, transaction: Transaction) -> Result<Timestamp> {
+        match self.try_commit(&transaction).await {
+            Ok(commit_ts) => Ok(commit_ts),
+            Err(failed) => Err(self.told(&transaction, failed).await),
+        }
+    }
+
+    async fn try_commit(&self, transaction: &Transaction) -> std::result::Result<Timestamp, KeyError> {
         if transaction.is_read_only() {
             return Ok(transaction.start_ts());
         }
         let mut mutations = transaction.mutations();
         // In the one step that decides the conflicts: no table goes between a look and the commit.
         mutations.extend(transaction.tables().map(still_there));
-        let committed = self.store().commit_transaction(transaction.start_ts(), mutations).await;
-        committed.map_err(commit_error)
+        self.store().commit_transaction(transaction.start_ts(), mutations).await
     }
 
     /// Answers a query at one timestamp.
@@ -239,20 +245,20 @@ impl Engine {
         loop {
             let mut own = self.begin().await?;
             let mut result = or_interrupted(interrupt, self.change(settings, &statement, &mut own)).await?;
-            match self.commit(own).await {
+            match self.try_commit(&own).await {
                 Ok(commit_ts) => {
                     result.commit_ts = Some(commit_ts);
                     return Ok(result);
                 }
-                Err(error)
-                    if error.kind() == ErrorKind::Conflict
+                Err(failed)
+                    if commit_error(failed.clone()).kind() == ErrorKind::Conflict
                         && attempt < self.options().autocommit_attempts =>
                 {
                     let pause_ms = rand::random_range(0..=u64::from(attempt));
                     tokio::time::sleep(Duration::from_millis(pause_ms)).await;
                     attempt += 1;
                 }
-                Err(error) => return Err(error),
+                Err(failed) => return Err(self.told(&own, failed).await),
             }
         }
     }

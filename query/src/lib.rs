@@ -5,6 +5,7 @@
 //! The read fix (Hybrid) runs the same dataflow as the continuous driver, over a private overlay that is
 //! thrown away. What this crate does not know (system tables, running jobs) comes through hooks.
 
+mod conflict;
 mod dml;
 mod engine;
 mod explain;

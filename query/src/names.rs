@@ -145,7 +145,7 @@ impl Resolver for Names<'_> {
         if let Some(table) = virtual_table(self.scope, database, name) {
             return Ok(provider_as_source(Arc::new(table)));
         }
-        let definition = find(&self.scope.catalog, database, name)?;
+        let definition = self.scope.catalog.require(database, name)?;
         match &definition.view {
             Some(view) => self.view(definition, view),
             None => Ok(provider_as_source(Arc::new(self.scope.table(definition)))),
@@ -158,17 +158,6 @@ impl Resolver for Names<'_> {
         }
         Some(self.scope.catalog.find(database, name)?.info.columns.clone())
     }
-}
-
-/// Finds a table or view, or says why not.
-pub(crate) fn find<'a>(catalog: &'a Catalog, database: &str, name: &str) -> Result<&'a Arc<TableDefinition>> {
-    catalog.find(database, name).ok_or_else(|| {
-        if catalog.has_database(database) {
-            Error::mysql(1146, format!("Table '{database}.{name}' doesn't exist"))
-        } else {
-            Error::mysql(1049, format!("Unknown database '{database}'"))
-        }
-    })
 }
 
 fn virtual_table(scope: &Scope, database: &str, name: &str) -> Option<VirtualTable> {

@@ -14,7 +14,7 @@ use sql::catalog::{TableDefinition, ViewState};
 use tidb::{ColumnType, Handle, RowDecoder, RowEncoder};
 use types::{Error, Result};
 
-use crate::names::{find, live_plan};
+use crate::names::live_plan;
 use crate::paths::view_of;
 use crate::select::Planned;
 use crate::table::StoreTable;
@@ -32,7 +32,7 @@ impl Engine {
         name: &str,
     ) -> Result<QueryResult> {
         let scope = self.scope(settings, None).await?;
-        let definition = Arc::clone(find(&scope.catalog, database, name)?);
+        let definition = Arc::clone(scope.catalog.require(database, name)?);
         let name = definition.full_name();
         let view = view_of(&definition)?;
         match &view.state {

@@ -280,21 +280,8 @@ pub(crate) struct ViewOnBoard {
 
 impl Entry {
     fn new(job: JobId, kind: JobKind) -> Entry {
-        let status = JobStatus {
-            job,
-            kind,
-            state: "starting",
-            generation: Generation(0),
-            epoch: Epoch(0),
-            cut: Timestamp::ZERO,
-            commit_ts: Timestamp::ZERO,
-            views: Vec::new(),
-            waiting_for: "take-over".to_owned(),
-            n_restarts: 0,
-            last_error: None,
-        };
         Entry {
-            status,
+            status: starting(job, kind),
             door: Arc::new(JobDoor::new()),
             epochs: VecDeque::new(),
             operators: Vec::new(),
@@ -308,5 +295,22 @@ impl Entry {
         self.status.cut = frontier.cut;
         self.status.commit_ts = frontier.commit_ts;
         self.door.frontier.send_replace(Some(frontier));
+    }
+}
+
+/// The status of a job that has not taken over yet.
+pub(crate) fn starting(job: JobId, kind: JobKind) -> JobStatus {
+    JobStatus {
+        job,
+        kind,
+        state: "starting",
+        generation: Generation(0),
+        epoch: Epoch(0),
+        cut: Timestamp::ZERO,
+        commit_ts: Timestamp::ZERO,
+        views: Vec::new(),
+        waiting_for: "take-over".to_owned(),
+        n_restarts: 0,
+        last_error: None,
     }
 }

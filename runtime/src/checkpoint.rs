@@ -33,6 +33,17 @@ pub async fn checkpoint_at(
     view: TableId,
     at: Timestamp,
 ) -> Result<Option<Checkpoint>> {
+    let Some((record, commit_ts)) = epoch_at(store, job, at).await? else { return Ok(None) };
+    let manifests = load_manifests(store, view, at).await?;
+    Ok(Some(Checkpoint { record, commit_ts, manifests }))
+}
+
+/// A job's epoch record in force at a timestamp, and when it committed.
+pub(crate) async fn epoch_at(
+    store: &Arc<dyn Store>,
+    job: JobId,
+    at: Timestamp,
+) -> Result<Option<(EpochRecord, Timestamp)>> {
     let key = epoch_record_key(job);
     let Some(value) = Snapshot::new(Arc::clone(store), at).get(&key).await? else { return Ok(None) };
     let record = EpochRecord::decode(&value)?;
@@ -42,6 +53,5 @@ pub async fn checkpoint_at(
     let commit_ts = write
         .map(|write| write.commit_ts)
         .ok_or_else(|| Error::corrupt(format!("job {job} has an epoch record at {at} but no write of it")))?;
-    let manifests = load_manifests(store, view, at).await?;
-    Ok(Some(Checkpoint { record, commit_ts, manifests }))
+    Ok(Some((record, commit_ts)))
 }

@@ -17,7 +17,7 @@ use types::records::{self, EpochRecord, MAIN_JOB};
 use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, TableId, Timestamp};
 
 use crate::adoption::Offers;
-use crate::board::{Board, Frontier};
+use crate::board::{Board, Frontier, starting};
 use crate::ddl::{commit_ddl, fill_of, job_of_name};
 use crate::maintenance::{self, Maintenance};
 use crate::records::{ViewStats, rows_of};
@@ -26,8 +26,8 @@ use crate::shared::Shared;
 use crate::sweep::{Ledger, Swept};
 use crate::worker::view_of;
 use crate::{
-    Checkpoint, EpochStatus, JobStatus, OperatorStatus, Planner, RuntimeOptions, Supervisor, ViewStatus,
-    collect, director,
+    Checkpoint, EpochStatus, JobKind, JobStatus, OperatorStatus, Planner, RuntimeOptions, Supervisor,
+    ViewStatus, collect, director,
 };
 
 /// The longest pause of a waiter between two looks at the catalog: changes made here wake it at once.
@@ -305,8 +305,20 @@ impl Runtime {
         let snapshot = Snapshot::newest(Arc::clone(&self.shared.store)).await?;
         let catalog = self.shared.catalog.load_at(&snapshot).await?;
         let mut statuses = Vec::new();
-        for (_, definition, _) in catalog.views() {
-            statuses.push(self.view_status(&snapshot, definition).await?);
+        for (_, definition, view) in catalog.views() {
+            // A copy that is built to replace a view is told by that view's row.
+            if view.replaces.is_some_and(|replaced| catalog.tables.contains_key(&replaced)) {
+                continue;
+            }
+            let mut status = self.view_status(&snapshot, definition).await?;
+            let copy = catalog.views().find(|(_, _, copy)| copy.replaces == Some(definition.id()));
+            if let Some((_, copy, _)) = copy {
+                let copy = self.view_status(&snapshot, copy).await?;
+                status.progress_percent = copy.progress_percent;
+                status.fill_rows_done = copy.fill_rows_done;
+                status.reason = status.reason.or(copy.reason);
+            }
+            statuses.push(status);
         }
         Ok(statuses)
     }
@@ -364,10 +376,40 @@ impl Runtime {
         })
     }
 
-    /// The rows of `tidemill.jobs`.
+    /// What the jobs that run here last reported. A job that has not taken over yet has reported no epoch.
     #[must_use]
     pub fn jobs(&self) -> Vec<JobStatus> {
         self.shared.board.statuses()
+    }
+
+    /// The rows of `tidemill.jobs`: a job that has not taken over since the start of the process, as one that
+    /// sleeps until its next refresh, is shown by its record and by the catalog.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn recorded_jobs(&self) -> Result<Vec<JobStatus>> {
+        let mut statuses = self.jobs();
+        let snapshot = Snapshot::newest(Arc::clone(&self.shared.store)).await?;
+        let catalog = self.shared.catalog.load_at(&snapshot).await?;
+        for (_, _, view) in catalog.views() {
+            if !statuses.iter().any(|status| status.job == view.job) {
+                let kind = if view.has_own_job() { JobKind::Refreshed } else { JobKind::Continuous };
+                statuses.push(starting(view.job, kind));
+            }
+        }
+        statuses.sort_by_key(|status| status.job);
+        for status in statuses.iter_mut().filter(|status| status.commit_ts == Timestamp::ZERO) {
+            let at = crate::checkpoint::epoch_at(&self.shared.store, status.job, snapshot.ts()).await?;
+            let Some((record, commit_ts)) = at else { continue };
+            status.generation = record.generation;
+            status.epoch = record.epoch;
+            status.cut = record.cut;
+            status.commit_ts = commit_ts;
+            let own =
+                catalog.views().filter(|(_, _, view)| view.job == status.job && view.replaces.is_none());
+            status.views = own.map(|(id, _, _)| id).collect();
+        }
+        Ok(statuses)
     }
 
     /// The rows of `tidemill.epochs`, oldest first within a job; only the newest are remembered.

@@ -154,7 +154,10 @@ impl AggregateUDFImpl for Aggregate {
             [one] => one.clone(),
             [first, ..] if self.function == AggregateFunction::Count => first.clone(),
             _ => {
-                let text = format!("incorrect parameter count in the call to '{}'", self.function.name());
+                let text = format!(
+                    "Incorrect parameter count in the call to native function '{}'",
+                    self.function.name()
+                );
                 return Err(to_datafusion(types::Error::mysql(1582, text)));
             }
         };

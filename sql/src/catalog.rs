@@ -158,10 +158,10 @@ impl Catalog {
         if let Some(definition) = self.find(database, name) {
             return Ok(definition);
         }
-        if !self.has_database(database) {
-            return Err(Error::mysql(1049, format!("unknown database '{database}'")));
+        if !self.has_database(database) && !change::is_system(database) {
+            return Err(Error::mysql(1049, format!("Unknown database '{database}'")));
         }
-        Err(Error::mysql(1146, format!("table '{database}.{name}' doesn't exist")))
+        Err(Error::mysql(1146, format!("Table '{database}.{name}' doesn't exist")))
     }
 
     /// The views that name a table or view directly, those under construction too.

@@ -1,5 +1,7 @@
 //! From DataFusion's errors, and sqlparser's, to ours.
 
+mod planning;
+
 use arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, SchemaError};
 use types::Error;
@@ -15,33 +17,55 @@ pub fn from_datafusion(error: DataFusionError) -> Error {
         DataFusionError::ResourcesExhausted(text) => {
             Error::unavailable(format!("out of memory: {text}")).with_mysql_code(1038)
         }
-        DataFusionError::NotImplemented(text) => {
-            Error::mysql(1235, format!("this version doesn't yet support '{text}'"))
-        }
         DataFusionError::Execution(text) if text.contains("returned more than one row") => {
-            Error::mysql(1242, "subquery returns more than 1 row")
+            Error::mysql(1242, "Subquery returns more than 1 row")
         }
-        root => Error::mysql(1105, first_line(&root.strip_backtrace())),
+        DataFusionError::ArrowError(error, _) => from_arrow(error),
+        DataFusionError::Plan(text)
+        | DataFusionError::NotImplemented(text)
+        | DataFusionError::Execution(text)
+        | DataFusionError::Internal(text)
+        | DataFusionError::Configuration(text) => planning::translated(text).unwrap_or_else(|| unknown(text)),
+        root => {
+            let text = root.strip_backtrace();
+            planning::translated(&text).unwrap_or_else(|| unknown(&text))
+        }
     }
 }
 
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
+/// What no user should meet: told by the log.
+fn unknown(text: &str) -> Error {
+    tracing::error!(text, "the batch engine refuses a query for a reason without a number of MySQL's");
+    Error::mysql(1105, "the query cannot be planned or run as it is written; the server's log says why")
+}
+
+fn from_arrow(error: &ArrowError) -> Error {
+    match error {
+        ArrowError::ArithmeticOverflow(_) => Error::mysql(1690, "value is out of range"),
+        ArrowError::DivideByZero => Error::mysql(1365, "Division by 0"),
+        ArrowError::CastError(_) | ArrowError::ParseError(_) => {
+            Error::mysql(1292, "Incorrect value: it cannot be converted to the type that is wanted")
+        }
+        other => {
+            let text = other.to_string();
+            planning::translated(&text).unwrap_or_else(|| unknown(&text))
+        }
+    }
 }
 
 fn from_schema(error: &SchemaError) -> Error {
     match error {
         SchemaError::FieldNotFound { field, .. } => {
-            Error::mysql(1054, format!("unknown column '{}'", field.flat_name()))
+            Error::mysql(1054, format!("Unknown column '{}'", field.flat_name()))
         }
         SchemaError::AmbiguousReference { field } => {
-            Error::mysql(1052, format!("column '{}' is ambiguous", field.flat_name()))
+            Error::mysql(1052, format!("Column '{}' is ambiguous", field.flat_name()))
         }
         SchemaError::DuplicateUnqualifiedField { name } => {
-            Error::mysql(1060, format!("duplicate column name '{name}'"))
+            Error::mysql(1060, format!("Duplicate column name '{name}'"))
         }
         SchemaError::DuplicateQualifiedField { name, .. } => {
-            Error::mysql(1060, format!("duplicate column name '{name}'"))
+            Error::mysql(1060, format!("Duplicate column name '{name}'"))
         }
     }
 }

@@ -267,6 +267,12 @@ pub(crate) fn is_strict(function: &ScalarUDF) -> bool {
     function.inner().as_ref().downcast_ref::<Function>().is_some_and(|function| function.entry.strict)
 }
 
+/// Whether a function is the implicit conversion.
+pub(crate) fn is_conversion(function: &ScalarUDF) -> bool {
+    let own = function.inner().as_ref().downcast_ref::<Function>();
+    own.is_some_and(|function| function.entry.name == CONVERT.name)
+}
+
 /// Whether a function reads its arguments as texts.
 pub(crate) fn takes_texts(function: &ScalarUDF) -> bool {
     let Some(function) = function.inner().as_ref().downcast_ref::<Function>() else { return false };
@@ -297,7 +303,7 @@ pub(crate) fn check_arity(name: &str, n_arguments: usize) -> Result<()> {
     match entries().find(|entry| entry.name == name) {
         Some(entry) if n_arguments < entry.arity.0 || n_arguments > entry.arity.1 => {
             let name = name.trim_start_matches('$');
-            let text = format!("incorrect parameter count in the call to native function '{name}'");
+            let text = format!("Incorrect parameter count in the call to native function '{name}'");
             Err(Error::mysql(1582, text))
         }
         _ => Ok(()),
@@ -342,7 +348,7 @@ impl Function {
         let (least, greatest) = self.entry.arity;
         if n_arguments < least || n_arguments > greatest {
             let name = self.name.trim_start_matches('$');
-            let text = format!("incorrect parameter count in the call to native function '{name}'");
+            let text = format!("Incorrect parameter count in the call to native function '{name}'");
             return Err(Error::mysql(1582, text));
         }
         Ok(())

@@ -7,6 +7,7 @@
 mod aggregates;
 pub mod catalog;
 mod class;
+mod clause;
 mod error;
 mod expression;
 mod functions;

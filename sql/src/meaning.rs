@@ -8,6 +8,7 @@
 
 mod expr;
 mod function;
+mod items;
 mod using;
 
 use std::collections::BTreeSet;
@@ -19,28 +20,13 @@ use sqlparser::ast::{
 };
 use types::{Error, Result};
 
+use self::function::is_aggregate;
+pub(crate) use self::items::ItemName;
+use self::items::{Items, Role, check_unique, display_name, item_names};
 use self::using::{ColumnsOf, CteColumns, Scope};
 use crate::Settings;
 use crate::parse::{Source, unsupported};
 use sqlparser::tokenizer::Location;
-
-/// What items of the outermost SELECT are called inside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aliases {
-    /// By their aliases, where these are unique.
-    AsWritten,
-    /// By names that no column has.
-    Own,
-}
-
-/// The name of an item of the outermost SELECT.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ItemName {
-    /// As the alias or the expression is written.
-    Named(String),
-    /// `*` or `t.*`: as the columns are declared.
-    Wildcard,
-}
 
 /// Rewrites a query in place; what it collects on the way is in the fields.
 pub(crate) struct Rewrite<'a> {
@@ -57,6 +43,12 @@ pub(crate) struct Rewrite<'a> {
     pub(crate) tables: BTreeSet<(String, String)>,
     /// Where names stand that have no database written, and the database they mean.
     unqualified: Vec<(Location, String)>,
+    /// Who names the columns of the query that comes next.
+    role: Role,
+    /// What names mean that columns of the SELECT just rewritten share.
+    items: Items,
+    /// The names of the outermost query's columns.
+    names: Vec<ItemName>,
 }
 
 impl<'a> Rewrite<'a> {
@@ -69,6 +61,9 @@ impl<'a> Rewrite<'a> {
             scopes: Vec::new(),
             tables: BTreeSet::new(),
             unqualified: Vec::new(),
+            role: Role::default(),
+            items: Items::default(),
+            names: Vec::new(),
         }
     }
 
@@ -78,11 +73,16 @@ impl<'a> Rewrite<'a> {
     }
 
     /// Rewrites the outermost query and returns the names of its columns.
-    pub(crate) fn outermost(&mut self, query: &mut Query, aliases: Aliases) -> Result<Vec<ItemName>> {
-        let names = item_names(&query.body);
-        make_unique(leftmost_select(&mut query.body), aliases);
-        self.query(query)?;
-        Ok(names)
+    pub(crate) fn outermost(&mut self, query: &mut Query) -> Result<Vec<ItemName>> {
+        self.names = item_names(&query.body);
+        self.query_of(query, Role::Outermost)?;
+        Ok(std::mem::take(&mut self.names))
+    }
+
+    /// Rewrites a query whose columns are named by whom the role says.
+    fn query_of(&mut self, query: &mut Query, role: Role) -> Result<()> {
+        self.role = role;
+        self.query(query)
     }
 
     /// The text that was parsed, with the database written before every table's name.
@@ -116,6 +116,7 @@ impl<'a> Rewrite<'a> {
                  UPDATE the row that is to be guarded",
             ));
         }
+        let role = std::mem::take(&mut self.role);
         let n_ctes = self.ctes.len();
         if let Some(with) = &mut query.with {
             if with.recursive && self.for_view {
@@ -126,8 +127,11 @@ impl<'a> Rewrite<'a> {
                 self.cte(cte, recursive)?;
             }
         }
+        self.role = role;
         let scope = self.set_expr(&mut query.body)?;
+        let items = std::mem::take(&mut self.items);
         if let Some(order_by) = &mut query.order_by {
+            items.order_by(order_by)?;
             self.scopes.push(scope);
             self.order_by(order_by)?;
             self.scopes.pop();
@@ -142,7 +146,7 @@ impl<'a> Rewrite<'a> {
         if recursive {
             self.push_cte(cte);
         }
-        self.apart(&mut cte.query)?;
+        self.table_query(&mut cte.query, &cte.alias)?;
         if !recursive {
             self.push_cte(cte);
         }
@@ -157,6 +161,19 @@ impl<'a> Rewrite<'a> {
         rewritten
     }
 
+    /// Rewrites a query that is a table of another: each of its columns has a name of its own.
+    fn table_query(&mut self, query: &mut Query, alias: &TableAlias) -> Result<()> {
+        let listed: Vec<String> = alias.columns.iter().map(|column| column.name.value.clone()).collect();
+        if listed.is_empty() {
+            self.apart(query)?;
+            // Columns that are not known are the planner's to check.
+            return self.query_columns(query, &self.ctes).map_or(Ok(()), |names| check_unique(&names));
+        }
+        self.role = Role::Unnamed;
+        self.apart(query)?;
+        check_unique(&listed)
+    }
+
     /// Rewrites a body; what ORDER BY may name is left of a SELECT.
     fn set_expr(&mut self, body: &mut SetExpr) -> Result<Scope> {
         match body {
@@ -169,7 +186,11 @@ impl<'a> Rewrite<'a> {
                     return Err(unsupported(&format!("{op} ALL")));
                 }
                 self.set_expr(left)?;
-                self.set_expr(right).map(|_| ())
+                let items = std::mem::take(&mut self.items);
+                self.role = Role::Unnamed;
+                self.set_expr(right)?;
+                self.items = items;
+                Ok(())
             }
             SetExpr::Values(values) => {
                 for row in &mut values.rows {
@@ -195,28 +216,35 @@ impl<'a> Rewrite<'a> {
     }
 
     fn select(&mut self, select: &mut Select) -> Result<Scope> {
+        let role = std::mem::take(&mut self.role);
         refuse_select_clauses(select)?;
         let scope = self.from(&mut select.from)?;
+        let items = self.unique_items(select, role, &scope)?;
         self.scopes.push(scope);
         self.expand_wildcard(&mut select.projection);
-        let rewritten = self.clauses(select);
+        let rewritten = self.clauses(select, &items);
         let scope = self.scopes.pop().flatten();
+        self.items = items;
         rewritten.map(|()| scope)
     }
 
-    fn clauses(&mut self, select: &mut Select) -> Result<()> {
+    fn clauses(&mut self, select: &mut Select, items: &Items) -> Result<()> {
         if let Some(selection) = &mut select.selection {
             self.predicate(selection)?;
         }
         for item in &mut select.projection {
             self.select_item(item)?;
         }
+        if let GroupByExpr::Expressions(exprs, _) = &select.group_by {
+            items.group_by(exprs)?;
+            check_groups(exprs, &select.projection)?;
+        }
         self.group_by(&mut select.group_by)?;
         if let Some(scope) = self.scopes.last_mut() {
             Self::hide_aliases(scope, &select.projection);
         }
         if let Some(having) = &mut select.having {
-            self.predicate(having)?;
+            self.having(having, items)?;
         }
         for window in &mut select.named_window {
             window.0.value = window.0.value.to_lowercase();
@@ -287,17 +315,27 @@ impl<'a> Rewrite<'a> {
             None => Ok(()),
             Some(LimitClause::LimitOffset { limit, offset, .. }) => {
                 if let Some(limit) = limit {
-                    self.value(limit)?;
+                    self.bound(limit)?;
                 }
                 if let Some(offset) = offset {
-                    self.value(&mut offset.value)?;
+                    self.bound(&mut offset.value)?;
                 }
                 Ok(())
             }
             Some(LimitClause::OffsetCommaLimit { offset, limit }) => {
-                self.value(offset)?;
-                self.value(limit)
+                self.bound(offset)?;
+                self.bound(limit)
             }
+        }
+    }
+
+    /// A number of LIMIT.
+    fn bound(&mut self, expr: &mut Expr) -> Result<()> {
+        match strip(expr) {
+            Expr::Identifier(ident) if !ident.value.starts_with('@') => {
+                Err(Error::mysql(1327, format!("Undeclared variable: {}", ident.value)))
+            }
+            _ => self.value(expr),
         }
     }
 
@@ -358,7 +396,10 @@ impl<'a> Rewrite<'a> {
                     Some(alias) => lower_alias(alias),
                     None => return Err(Error::mysql(1248, "every derived table must have its own alias")),
                 }
-                if *lateral { self.query(subquery) } else { self.apart(subquery) }
+                match alias {
+                    Some(alias) if !*lateral => self.table_query(subquery, alias),
+                    _ => self.query(subquery),
+                }
             }
             other => Err(unsupported(&format!("{other} in FROM"))),
         }
@@ -390,6 +431,40 @@ impl<'a> Rewrite<'a> {
         self.tables.insert((database, lower));
         Ok(())
     }
+}
+
+/// Nothing is grouped by what groups make.
+fn check_groups(exprs: &[Expr], projection: &[SelectItem]) -> Result<()> {
+    for expr in exprs {
+        if has_aggregate(expr) {
+            return Err(Error::mysql(1111, "Invalid use of group function"));
+        }
+        let Expr::Value(value) = strip(expr) else { continue };
+        let sqlparser::ast::Value::Number(number, _) = &value.value else { continue };
+        let position = number.to_string().parse::<usize>().ok().and_then(|position| position.checked_sub(1));
+        let item = position.and_then(|at| projection.get(at));
+        if let Some(SelectItem::ExprWithAlias { expr, alias }) = item
+            && has_aggregate(expr)
+        {
+            return Err(Error::mysql(1056, format!("Can't group on '{}'", alias.value)));
+        }
+    }
+    Ok(())
+}
+
+/// Whether an expression, rewritten or not, calls an aggregate function.
+fn has_aggregate(expr: &Expr) -> bool {
+    let found = sqlparser::ast::visit_expressions(expr, |part| match part {
+        Expr::Function(function) if function.over.is_none() => {
+            let name = function.name.to_string().trim_matches('`').to_lowercase();
+            match is_aggregate(&name) {
+                true => std::ops::ControlFlow::Break(()),
+                false => std::ops::ControlFlow::Continue(()),
+            }
+        }
+        _ => std::ops::ControlFlow::Continue(()),
+    });
+    found.is_break()
 }
 
 fn refuse_select_clauses(select: &mut Select) -> Result<()> {
@@ -448,72 +523,5 @@ pub(crate) fn strip(expr: &Expr) -> &Expr {
     match expr {
         Expr::Nested(inner) => strip(inner),
         other => other,
-    }
-}
-
-fn display_name(expr: &Expr) -> String {
-    let name = match expr {
-        Expr::Value(value) => match &value.value {
-            sqlparser::ast::Value::SingleQuotedString(text)
-            | sqlparser::ast::Value::DoubleQuotedString(text) => text.clone(),
-            other => other.to_string(),
-        },
-        other => other.to_string(),
-    };
-    name.chars().take(256).collect()
-}
-
-fn leftmost_select(body: &mut SetExpr) -> Option<&mut Select> {
-    match body {
-        SetExpr::Select(select) => Some(select),
-        SetExpr::Query(query) => leftmost_select(&mut query.body),
-        SetExpr::SetOperation { left, .. } => leftmost_select(left),
-        _ => None,
-    }
-}
-
-fn item_names(body: &SetExpr) -> Vec<ItemName> {
-    match body {
-        SetExpr::Select(select) => select.projection.iter().map(item_name).collect(),
-        SetExpr::Query(query) => item_names(&query.body),
-        SetExpr::SetOperation { left, .. } => item_names(left),
-        _ => vec![ItemName::Wildcard],
-    }
-}
-
-fn item_name(item: &SelectItem) -> ItemName {
-    match item {
-        SelectItem::UnnamedExpr(expr) => match strip(expr) {
-            Expr::Identifier(ident) => ItemName::Named(ident.value.clone()),
-            Expr::CompoundIdentifier(parts) if !parts[0].value.starts_with('@') => {
-                ItemName::Named(parts.last().map(|part| part.value.clone()).unwrap_or_default())
-            }
-            other => ItemName::Named(display_name(other)),
-        },
-        SelectItem::ExprWithAlias { alias, .. } => ItemName::Named(alias.value.clone()),
-        _ => ItemName::Wildcard,
-    }
-}
-
-/// MySQL lets columns of an answer share a name, the batch engine does not: later ones get another.
-fn make_unique(select: Option<&mut Select>, aliases: Aliases) {
-    let Some(select) = select else { return };
-    let has_wildcard = select
-        .projection
-        .iter()
-        .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)));
-    let mut seen = BTreeSet::new();
-    for (index, item) in select.projection.iter_mut().enumerate() {
-        let ItemName::Named(name) = item_name(item) else { continue };
-        let is_new = seen.insert(name.to_lowercase());
-        let expr = match item {
-            SelectItem::UnnamedExpr(expr) => expr,
-            SelectItem::ExprWithAlias { expr, .. } if !is_new || aliases == Aliases::Own => expr,
-            _ => continue,
-        };
-        if !is_new || has_wildcard || aliases == Aliases::Own {
-            let alias = quoted(&format!("{}#{index}", name.to_lowercase()));
-            *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
-        }
     }
 }

@@ -17,12 +17,13 @@ use datafusion::prelude::SessionConfig;
 use datafusion::sql::planner::{PlannerContext, SqlToRel};
 use sqlparser::ast;
 use tidb::{ColumnInfo, ColumnType};
-use types::Result;
+use types::{Error, Result};
 
 use crate::class::Class;
+use crate::clause::located;
 use crate::functions::{self, Library};
 use crate::lower::{Lowering, convert, lower_plan, truth};
-use crate::meaning::{Aliases, Rewrite};
+use crate::meaning::Rewrite;
 use crate::{Settings, aggregates, from_datafusion};
 
 pub(crate) use context::{Context, parser_options};
@@ -106,19 +107,15 @@ pub fn session_state() -> SessionState {
 pub fn plan_query(query: &ast::Query, resolver: &dyn Resolver, settings: &Settings) -> Result<PlannedQuery> {
     crate::stack::with_room(|| {
         let library = Library::new(settings)?;
-        let plan_with = |aliases: Aliases| {
-            let mut query = query.clone();
-            let columns_of = |database: &str, name: &str| table_columns(resolver, database, name);
-            let mut rewrite = Rewrite::new(settings, false).with_columns(&columns_of);
-            let names = rewrite.outermost(&mut query, aliases)?;
+        let written = query;
+        let mut query = query.clone();
+        let columns_of = |database: &str, name: &str| table_columns(resolver, database, name);
+        let mut rewrite = Rewrite::new(settings, false).with_columns(&columns_of);
+        let planned = rewrite.outermost(&mut query).and_then(|names| {
             let (plan, declared) = logical_plan(query, resolver, &library)?;
-            Ok::<_, types::Error>((plan, declared, names))
-        };
-        // An alias may be the name of a column that `*` stands for: then it needs another inside.
-        let (plan, declared, names) = match plan_with(Aliases::AsWritten) {
-            Err(error) if error.message().contains("unique expression names") => plan_with(Aliases::Own)?,
-            other => other?,
-        };
+            Ok((plan, declared, names))
+        });
+        let (plan, declared, names) = planned.map_err(|error| located(error, written))?;
         let state = session_state();
         let plan = analyse(plan, state.analyzer(), state.config_options())?;
         let columns = output::output_columns(&plan, &names, &declared)?;
@@ -203,7 +200,14 @@ pub fn plan_expressions(
             } else {
                 rewrite.value(&mut expression)?;
             }
-            columns.plan(expression, &library, as_condition).map_err(from_datafusion)
+            let planned = columns.plan(expression, &library, as_condition).map_err(from_datafusion);
+            planned.map_err(|error| match error.mysql_code() {
+                Some(1054) => {
+                    let clause = if as_condition { "where clause" } else { "field list" };
+                    Error::mysql(1054, format!("{} in '{clause}'", error.message()))
+                }
+                _ => error,
+            })
         };
         expressions.iter().map(plan_one).collect()
     })

@@ -22,8 +22,9 @@ use types::{Error, Result, TableId};
 
 use crate::catalog::{Catalog, TableDefinition};
 use crate::class;
+use crate::clause::located;
 use crate::functions::Library;
-use crate::meaning::{Aliases, Rewrite};
+use crate::meaning::Rewrite;
 use crate::plan::{CrossJoins, OutputNames, PushDown, column_types, logical_plan, table_columns};
 use crate::{Settings, from_datafusion, session_state};
 
@@ -77,11 +78,13 @@ fn plan_view_here(
     let resolver = names::CatalogNames { catalog, settings };
     let columns_of = |database: &str, name: &str| table_columns(&resolver, database, name);
     let mut rewrite = Rewrite::new(settings, true).with_columns(&columns_of);
-    let names = rewrite.outermost(&mut query, Aliases::AsWritten)?;
+    let written = query.clone();
+    let names = rewrite.outermost(&mut query).map_err(|error| located(error, &written))?;
     let depends_on = named(catalog, &rewrite.tables)?;
     let qualified = rewrite.qualified(text);
     let library = Library::new(settings)?;
-    let (logical, declared) = logical_plan(query, &resolver, &library)?;
+    let (logical, declared) =
+        logical_plan(query, &resolver, &library).map_err(|error| located(error, &written))?;
     refuse::volatile(&logical)?;
     let output = OutputNames::new(&logical, &names, &declared, columns)?;
     // Before the optimizer makes constants of calls, whose types say more.

@@ -169,23 +169,58 @@ impl From<KeyError> for Error {
     fn from(error: KeyError) -> Error {
         match error {
             KeyError::Store(error) => error,
-            KeyError::WriteConflict { .. } => {
-                Error::conflict(format!("write conflict: {error:?}")).with_mysql_code(9007)
+            KeyError::WriteConflict { key, start_ts, conflict_commit_ts, .. } => {
+                let text = format!(
+                    "write conflict: {} was written at {conflict_commit_ts} by another transaction, after this \
+                     one began at {start_ts}",
+                    in_words(&key)
+                );
+                Error::conflict(text).with_mysql_code(9007)
             }
             KeyError::AlreadyExists(_) => Error::invalid("duplicate entry for key").with_mysql_code(1062),
-            KeyError::Locked(_) => Error::unavailable(format!("key is locked: {error:?}")),
-            KeyError::CommitTsExpired { .. } => {
-                Error::conflict(format!("commit timestamp expired: {error:?}"))
+            KeyError::Locked(lock) => Error::unavailable(format!(
+                "{} is locked by the transaction that began at {}",
+                in_words(&lock.key),
+                lock.start_ts
+            )),
+            KeyError::CommitTsExpired { attempted, min_commit_ts } => Error::conflict(format!(
+                "commit timestamp {attempted} has expired: at least {min_commit_ts} is needed"
+            )),
+            KeyError::TxnNotFound { start_ts, primary } => Error::conflict(format!(
+                "the transaction that began at {start_ts} was rolled back: its primary {} has no lock",
+                in_words(&primary)
+            )),
+            KeyError::TxnLockNotFound(key) => {
+                Error::conflict(format!("the transaction was rolled back: {} has no lock", in_words(&key)))
             }
-            KeyError::TxnNotFound { .. } | KeyError::TxnLockNotFound(_) => {
-                Error::conflict(format!("transaction was rolled back: {error:?}"))
-            }
-            KeyError::AssertionFailed { .. } | KeyError::PrimaryMismatch(_) => {
-                Error::corrupt(format!("store is not in the asserted state: {error:?}"))
-            }
+            KeyError::AssertionFailed { key, assertion } => Error::corrupt(format!(
+                "store is not in the asserted state: {} was asserted to {}",
+                in_words(&key),
+                match assertion {
+                    Assertion::None => "be",
+                    Assertion::Exist => "exist",
+                    Assertion::NotExist => "not exist",
+                }
+            )),
+            KeyError::PrimaryMismatch(lock) => Error::corrupt(format!(
+                "store is not in the asserted state: {} is no primary, that is {}",
+                in_words(&lock.key),
+                in_words(&lock.primary)
+            )),
             KeyError::Abort(text) => Error::invalid(text),
         }
     }
+}
+
+/// A key in a message, in hexadecimal: what it stands for is its writer's to say.
+fn in_words(key: &Key) -> String {
+    use std::fmt::Write;
+    let mut text = "key 0x".to_owned();
+    for byte in key {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 /// What a transaction does to a key.

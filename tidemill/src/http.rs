@@ -59,7 +59,9 @@ async fn healthz(State(instance): State<Arc<Instance>>) -> (StatusCode, String) 
 async fn metrics_text(State(instance): State<Arc<Instance>>) -> String {
     let gauge = |value: u64| u32::try_from(value).map_or(f64::from(u32::MAX), f64::from);
     metrics::gauge!("tidemill_sessions").set(gauge(instance.sessions.list().len() as u64));
-    for job in instance.runtime.jobs() {
+    // Without the store, what was reported last is better than nothing.
+    let jobs = instance.runtime.recorded_jobs().await.unwrap_or_else(|_| instance.runtime.jobs());
+    for job in jobs {
         let job_id = job.job.to_string();
         metrics::gauge!("tidemill_job_epoch", "job" => job_id.clone()).set(gauge(job.epoch.0));
         metrics::gauge!("tidemill_job_restarts", "job" => job_id).set(gauge(job.n_restarts));

@@ -70,7 +70,7 @@ impl Instance {
     ///
     /// # Errors
     /// As `Variables::set`.
-    pub(crate) fn set_global(&self, name: &str, value: Option<&Literal>) -> Result<()> {
+    pub(crate) fn set_global(&self, name: &str, value: Option<&Literal>) -> Result<Option<String>> {
         self.globals.lock().unwrap_or_else(PoisonError::into_inner).set(name, value, None)
     }
 

@@ -80,6 +80,12 @@ impl<'a> Buffer<'a> {
 
 /// MySQL's error for a key that is there already.
 pub(super) fn duplicate_entry(info: &TableInfo, batch: &RecordBatch, row: usize, zone: Zone) -> Error {
+    let shown = shown_key(info, batch, row, zone);
+    Error::mysql(1062, format!("Duplicate entry '{shown}' for key '{}.PRIMARY'", info.name))
+}
+
+/// A row's primary key as MySQL shows it: the values of its columns, with `-` between.
+pub(crate) fn shown_key(info: &TableInfo, batch: &RecordBatch, row: usize, zone: Zone) -> String {
     let text = |at: &usize| -> Result<String> {
         let shown = ColumnInfo {
             id: 1,
@@ -96,6 +102,5 @@ pub(super) fn duplicate_entry(info: &TableInfo, batch: &RecordBatch, row: usize,
     };
     let parts: Result<Vec<String>> = info.primary_key.iter().map(text).collect();
     let shown = parts.map(|parts| parts.join("-")).unwrap_or_else(|_| "?".to_owned());
-    let shown: String = shown.chars().take(64).collect();
-    Error::mysql(1062, format!("Duplicate entry '{shown}' for key '{}.PRIMARY'", info.name))
+    shown.chars().take(64).collect()
 }

@@ -7,7 +7,7 @@ use sqlparser::ast::{ObjectName, TableFactor, TableWithJoins};
 use types::{Error, Result};
 
 use super::unsupported;
-use crate::names::{Scope, find};
+use crate::names::Scope;
 use crate::point::NamedTable;
 
 /// Finds the base table of a name, or refuses it by name.
@@ -29,7 +29,7 @@ pub(super) fn target(scope: &Scope, name: &ObjectName, verb: &str) -> Result<Arc
         let text = format!("{verb} command denied to table '{database}.{table}', which is computed");
         return Err(Error::mysql(1142, text));
     }
-    let definition = find(&scope.catalog, &database, &table)?;
+    let definition = scope.catalog.require(&database, &table)?;
     if definition.view.is_some() {
         let (code, what) = match verb {
             "INSERT" | "REPLACE" => (1471, "insertable-into"),

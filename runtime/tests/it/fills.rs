@@ -1,5 +1,6 @@
 //! New views: filled in pieces while writers write, adopted, replaced, cancelled, resumed.
 
+use runtime::RuntimeOptions;
 use sql::catalog::ViewState;
 use types::records::MAIN_JOB;
 
@@ -109,6 +110,25 @@ async fn a_view_is_abandoned_by_its_id_and_only_before_it_is_published() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_view_that_is_replaced_has_one_row_and_tells_the_fill_there() {
+    let world = World::with(RuntimeOptions { rows_per_piece_max: 2, ..options() }).await;
+    fill_table(&world, 600).await;
+    world.create("v", COPY).await.unwrap();
+    let old = world.view_id("v").await;
+    world.run_create(&format!("CREATE OR REPLACE MATERIALIZED VIEW v AS {GROUPS}"), true).await.unwrap();
+    let mut told = false;
+    while world.view_id("v").await == old {
+        let views = world.runtime.views().await.unwrap();
+        let names: Vec<(&str, &str)> = views.iter().map(|view| (view.name.as_str(), view.state)).collect();
+        assert_eq!(names, [("v", "ready")]);
+        told |= views[0].progress_percent.is_some() && views[0].fill_rows_done.is_some();
+    }
+    assert!(told, "300 pieces, and none was told");
+    assert_eq!(world.status("v").await.unwrap().progress_percent, None);
+    world.runtime.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn or_replace_answers_by_the_old_definition_until_it_is_swapped() {
     let world = World::new().await;
     fill_table(&world, 300).await;
@@ -181,7 +201,7 @@ async fn row_that_fails_only_halfway_through_a_fill_is_no_fault() {
 /// A view that is rebuilt rewrites the definition of a view over it that is offered with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rebuilt_view_and_a_new_one_over_it_are_adopted_one_after_the_other() {
-    let world = World::with(runtime::RuntimeOptions { restart_backoff_ms: (1500, 1500), ..options() }).await;
+    let world = World::with(RuntimeOptions { restart_backoff_ms: (1500, 1500), ..options() }).await;
     world.write(&[("t", 1, Some((1, 1)))]).await;
     world.create("v", TOUCHY).await.unwrap();
     world.write(&[("t", 2, Some((1, -666)))]).await;

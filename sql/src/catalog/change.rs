@@ -144,7 +144,7 @@ impl Catalog {
             return Err(Error::mysql(1044, format!("access denied to database '{database}'")));
         }
         if !self.has_database(database) {
-            return Err(Error::mysql(1049, format!("unknown database '{database}'")));
+            return Err(Error::mysql(1049, format!("Unknown database '{database}'")));
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ fn noted(text: String) -> CatalogChange {
     CatalogChange { notes: vec![text], ..CatalogChange::default() }
 }
 
-fn is_system(database: &str) -> bool {
+pub(super) fn is_system(database: &str) -> bool {
     SYSTEM_DATABASES.iter().any(|name| name.eq_ignore_ascii_case(database))
 }
 

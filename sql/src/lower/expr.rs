@@ -369,7 +369,10 @@ impl<'a> Lowering<'a> {
 fn arguments<const N: usize>(function: ScalarFunction) -> PlanResult<[Expr; N]> {
     let name = function.name().to_owned();
     function.args.try_into().map_err(|_| {
-        let text = format!("incorrect parameter count in the call to '{}'", name.trim_start_matches('$'));
+        let text = format!(
+            "Incorrect parameter count in the call to native function '{}'",
+            name.trim_start_matches('$')
+        );
         to_datafusion(Error::mysql(1582, text))
     })
 }

@@ -7,6 +7,7 @@ use sqlparser::ast::{
 use types::{Error, Result};
 
 use super::function::{call, integer, interval_parts, text};
+use super::items::Role;
 use super::{Rewrite, quoted, strip};
 use crate::parse::unsupported;
 
@@ -80,7 +81,7 @@ impl Rewrite<'_> {
             | Expr::IsUnknown(inner)
             | Expr::IsNotUnknown(inner) => self.predicate(inner),
             Expr::IsNull(inner) | Expr::IsNotNull(inner) => self.value(inner),
-            Expr::Exists { subquery, .. } => self.query(subquery),
+            Expr::Exists { subquery, .. } => self.query_of(subquery, Role::Unnamed),
             _ => self.special_condition(expr),
         }
     }

@@ -40,6 +40,44 @@ const VOLATILE: [&str; 26] = [
     "tidemill_token",
 ];
 
+/// Functions with a form of their own: with any other number of arguments they are none.
+const OF_FIXED_COUNT: [&str; 12] = [
+    "if",
+    "nullif",
+    "isnull",
+    "date_add",
+    "adddate",
+    "date_sub",
+    "subdate",
+    "timestampdiff",
+    "timestampadd",
+    "mod",
+    "ifnull",
+    "coalesce",
+];
+
+/// Functions without arguments.
+const OF_NO_ARGUMENT: [&str; 12] = [
+    "database",
+    "schema",
+    "user",
+    "current_user",
+    "session_user",
+    "system_user",
+    "version",
+    "connection_id",
+    "row_count",
+    "found_rows",
+    "curdate",
+    "tidemill_token",
+];
+
+/// MySQL's error for a call with too few or too many arguments.
+pub(crate) fn wrong_count(name: &str) -> Error {
+    let name = name.trim_start_matches('$');
+    Error::mysql(1582, format!("Incorrect parameter count in the call to native function '{name}'"))
+}
+
 impl Rewrite<'_> {
     pub(super) fn function(&mut self, expr: &mut Expr) -> Result<()> {
         let Expr::Function(function) = expr else { return Ok(()) };
@@ -65,6 +103,9 @@ impl Rewrite<'_> {
     /// What the session or the statement's time decides.
     fn session_function(&mut self, name: &str, arguments: &mut [Expr]) -> Result<Option<Expr>> {
         let settings = self.settings;
+        if OF_NO_ARGUMENT.contains(&name) && !arguments.is_empty() {
+            return Err(wrong_count(name));
+        }
         Ok(Some(match name {
             "database" | "schema" => settings.database.as_deref().map_or_else(null, text),
             "user" | "current_user" | "session_user" | "system_user" => text(&settings.user),
@@ -130,6 +171,7 @@ impl Rewrite<'_> {
             ("mod", 2) => return self.plain("$mod", arguments),
             ("ifnull", 2) | ("coalesce", 1..) => return self.plain("$coalesce", arguments),
             ("position", 2) => return self.plain("locate", arguments),
+            _ if OF_FIXED_COUNT.contains(&name) => return Err(wrong_count(name)),
             _ => {}
         }
         self.plain(canonical(name), arguments)
@@ -137,7 +179,7 @@ impl Rewrite<'_> {
 
     fn plain(&mut self, name: &str, mut arguments: Vec<Expr>) -> Result<Expr> {
         if !crate::functions::exists(name) {
-            return Err(Error::mysql(1305, format!("function {name} does not exist")));
+            return Err(Error::mysql(1305, format!("FUNCTION {name} does not exist")));
         }
         crate::functions::check_arity(name, arguments.len())?;
         for argument in &mut arguments {
@@ -207,7 +249,7 @@ impl Rewrite<'_> {
 fn function_name(name: &ObjectName) -> Result<String> {
     match name.0.as_slice() {
         [part] => Ok(part.to_string().trim_matches('`').to_lowercase()),
-        _ => Err(Error::mysql(1305, format!("function {name} does not exist"))),
+        _ => Err(Error::mysql(1305, format!("FUNCTION {name} does not exist"))),
     }
 }
 
@@ -282,7 +324,7 @@ fn fraction(arguments: &[Expr]) -> Result<u8> {
             _ => None,
         }
         .ok_or_else(|| Error::mysql(1426, format!("too big precision {one} specified, maximum is 6"))),
-        _ => Err(Error::mysql(1582, "incorrect parameter count in the call to native function 'now'")),
+        _ => Err(wrong_count("now")),
     }
 }
 

@@ -10,6 +10,7 @@ use sqlparser::ast::{
 };
 use types::{Error, Result};
 
+use super::items::Items;
 use super::{Rewrite, quoted, strip};
 use crate::parse::unsupported;
 
@@ -19,6 +20,20 @@ pub(super) struct Shown {
     name: String,
     expr: Expr,
     is_merged: bool,
+}
+
+impl Shown {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn expr(&self) -> &Expr {
+        &self.expr
+    }
+
+    pub(super) fn is_merged(&self) -> bool {
+        self.is_merged
+    }
 }
 
 /// The columns of a FROM; not known where nobody asks.
@@ -73,6 +88,7 @@ fn constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
 impl Rewrite<'_> {
     /// Rewrites a FROM, and tells its columns if names may mean merged ones.
     pub(super) fn from(&mut self, from: &mut [TableWithJoins]) -> Result<Scope> {
+        check_aliases(from)?;
         let is_asked = joins_by_name(from) || self.scopes.iter().any(Option::is_some);
         let mut all = is_asked.then(Vec::new);
         for table in from {
@@ -234,6 +250,26 @@ impl Rewrite<'_> {
         }
     }
 
+    /// Rewrites HAVING, in which shared names mean what they mean in the SELECT list.
+    pub(super) fn having(&mut self, having: &mut Expr, items: &Items) -> Result<()> {
+        let mut shown = Vec::new();
+        for (name, meaning) in items.for_having() {
+            // An ambiguous name is an error where it is used.
+            let exprs = match meaning {
+                Ok(expr) => vec![expr],
+                Err(_) => vec![Expr::Identifier(quoted(&name)); 2],
+            };
+            shown.extend(exprs.into_iter().map(|expr| Shown { name: name.clone(), expr, is_merged: true }));
+        }
+        if shown.is_empty() {
+            return self.predicate(having);
+        }
+        self.scopes.push(Some(shown));
+        let rewritten = self.predicate(having);
+        self.scopes.pop();
+        rewritten
+    }
+
     /// Notes what a name of WITH stands for.
     pub(super) fn push_cte(&mut self, cte: &Cte) {
         let columns = self.cte_columns(cte, &self.ctes).ok();
@@ -248,7 +284,11 @@ impl Rewrite<'_> {
     }
 
     /// The alias of a table in FROM, and its columns.
-    fn factor_columns(&self, factor: &TableFactor, ctes: &[CteColumns]) -> Result<(String, Vec<String>)> {
+    pub(super) fn factor_columns(
+        &self,
+        factor: &TableFactor,
+        ctes: &[CteColumns],
+    ) -> Result<(String, Vec<String>)> {
         let unknown = || unsupported("USING or NATURAL beside a table whose columns are not known");
         let (alias, columns) = match factor {
             TableFactor::Table { name, alias: Some(alias), .. } => {
@@ -283,7 +323,7 @@ impl Rewrite<'_> {
     }
 
     /// The names of the columns of a query that is rewritten.
-    fn query_columns(&self, query: &Query, ctes: &[CteColumns]) -> Result<Vec<String>> {
+    pub(super) fn query_columns(&self, query: &Query, ctes: &[CteColumns]) -> Result<Vec<String>> {
         let mut ctes = ctes.to_vec();
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
             let columns = self.cte_columns(cte, &ctes).ok();
@@ -343,8 +383,30 @@ impl Rewrite<'_> {
     }
 }
 
+/// Tables go by their aliases, or by the last part of their names: each must be another.
+fn check_aliases(from: &[TableWithJoins]) -> Result<()> {
+    let mut seen = std::collections::BTreeSet::new();
+    for factor in factors(from) {
+        let name = match factor {
+            TableFactor::Table { alias: Some(alias), .. }
+            | TableFactor::Derived { alias: Some(alias), .. } => alias.name.value.clone(),
+            TableFactor::Table { name, .. } => name
+                .0
+                .last()
+                .and_then(ObjectNamePart::as_ident)
+                .map(|ident| ident.value.clone())
+                .unwrap_or_default(),
+            _ => continue,
+        };
+        if !seen.insert(name.to_lowercase()) {
+            return Err(Error::mysql(1066, format!("Not unique table/alias: '{name}'")));
+        }
+    }
+    Ok(())
+}
+
 /// The tables of a FROM, in order.
-fn factors(from: &[TableWithJoins]) -> Vec<&TableFactor> {
+pub(super) fn factors(from: &[TableWithJoins]) -> Vec<&TableFactor> {
     let mut all = Vec::new();
     for table in from {
         for factor in std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation)) {
@@ -375,13 +437,13 @@ fn only(side: &[Shown], name: &str) -> Result<Expr> {
     let mut found = side.iter().filter(|shown| shown.name == name);
     match (found.next(), found.next()) {
         (Some(shown), None) => Ok(shown.expr.clone()),
-        (None, _) => Err(Error::mysql(1054, format!("unknown column '{name}' in 'from clause'"))),
+        (None, _) => Err(Error::mysql(1054, format!("Unknown column '{name}' in 'from clause'"))),
         (Some(_), Some(_)) => Err(ambiguous(name)),
     }
 }
 
 fn ambiguous(name: &str) -> Error {
-    Error::mysql(1052, format!("column '{name}' is ambiguous"))
+    Error::mysql(1052, format!("Column '{name}' is ambiguous"))
 }
 
 fn binary(left: Expr, op: BinaryOperator, right: Expr) -> Expr {

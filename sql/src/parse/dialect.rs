@@ -6,7 +6,7 @@
 
 use std::any::TypeId;
 
-use sqlparser::ast::{BinaryOperator, Expr, Statement, UnaryOperator};
+use sqlparser::ast::{BinaryOperator, DateTimeField, Expr, Ident, Interval, Statement, UnaryOperator};
 use sqlparser::dialect::{Dialect, MySqlDialect, Precedence};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -115,6 +115,12 @@ impl Dialect for TidemillDialect {
     }
 
     fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        if let Token::Word(word) = &parser.peek_token_ref().token
+            && word.keyword == Keyword::INTERVAL
+            && word.quote_style.is_none()
+        {
+            return has_composite_unit(parser).then(|| composite_interval(parser));
+        }
         let (operator, n_times) = match &parser.peek_token_ref().token {
             Token::ExclamationMark => (UnaryOperator::BangNot, 1),
             Token::DoubleExclamationMark => (UnaryOperator::BangNot, 2),
@@ -159,4 +165,61 @@ impl Dialect for TidemillDialect {
     fn is_table_factor_alias(&self, explicit: bool, keyword: &Keyword, parser: &mut Parser) -> bool {
         MYSQL.is_table_factor_alias(explicit, keyword, parser)
     }
+}
+
+/// Units of more than one part, which the parser does not know.
+const COMPOSITE_UNITS: [&str; 11] = [
+    "second_microsecond",
+    "minute_microsecond",
+    "minute_second",
+    "hour_microsecond",
+    "hour_second",
+    "hour_minute",
+    "day_microsecond",
+    "day_second",
+    "day_minute",
+    "day_hour",
+    "year_month",
+];
+
+/// How far a unit is looked for behind INTERVAL.
+const UNIT_TOKENS_MAX: usize = 64;
+
+fn composite_unit(token: &Token) -> Option<&str> {
+    let Token::Word(word) = token else { return None };
+    let is_unit = |unit: &&str| unit.eq_ignore_ascii_case(&word.value);
+    (word.quote_style.is_none() && COMPOSITE_UNITS.iter().any(is_unit)).then_some(&word.value)
+}
+
+/// Whether the interval that the parser stands before ends in such a unit.
+fn has_composite_unit(parser: &Parser) -> bool {
+    let mut depth = 0_usize;
+    for at in 1..=UNIT_TOKENS_MAX {
+        let token = &parser.peek_nth_token_ref(at).token;
+        match token {
+            Token::EOF | Token::SemiColon => return false,
+            Token::Comma | Token::RParen if depth == 0 => return false,
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ if depth == 0 && composite_unit(token).is_some() => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+fn composite_interval(parser: &mut Parser) -> Result<Expr, ParserError> {
+    parser.advance_token();
+    let value = parser.parse_expr()?;
+    let token = parser.next_token();
+    let Some(unit) = composite_unit(&token.token) else {
+        return parser.expected("a unit of INTERVAL", token);
+    };
+    Ok(Expr::Interval(Interval {
+        value: Box::new(value),
+        leading_field: Some(DateTimeField::Custom(Ident::new(unit))),
+        leading_precision: None,
+        last_field: None,
+        fractional_seconds_precision: None,
+    }))
 }

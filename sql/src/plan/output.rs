@@ -68,7 +68,7 @@ impl OutputNames {
         };
         for (index, name) in names.iter().enumerate() {
             if names[..index].iter().any(|known| known.to_lowercase() == name.to_lowercase()) {
-                return Err(Error::mysql(1060, format!("duplicate column name '{name}'")));
+                return Err(Error::mysql(1060, format!("Duplicate column name '{name}'")));
             }
             if name.is_empty() || name.ends_with(' ') || name.chars().count() > 64 {
                 return Err(Error::mysql(1166, format!("incorrect column name '{name}'")));

@@ -12,7 +12,7 @@ use types::{Error, Result};
 use crate::catalog::{Catalog, TableDefinition, ViewDefinition};
 use crate::functions::Library;
 use crate::lower::convert;
-use crate::meaning::{Aliases, Rewrite};
+use crate::meaning::Rewrite;
 use crate::plan::{Resolver, logical_plan, table_columns};
 use crate::{Settings, from_datafusion};
 
@@ -71,7 +71,7 @@ impl CatalogNames<'_> {
         let names = CatalogNames { catalog: self.catalog, settings: &settings };
         let columns_of = |database: &str, name: &str| table_columns(&names, database, name);
         let mut rewrite = Rewrite::new(&settings, true).with_columns(&columns_of);
-        rewrite.outermost(&mut query, Aliases::AsWritten)?;
+        rewrite.outermost(&mut query)?;
         let library = Library::new(&settings)?;
         let (plan, _) = logical_plan(query, &names, &library)?;
         let columns = &definition.info.columns;

@@ -5,7 +5,7 @@ use arrow::datatypes::{DataType, Float32Type, Float64Type, TimestampMicrosecondT
 use arrow::util::display::array_value_to_string;
 use tidb::{CivilTime, ColumnType, format_double, format_float, format_time};
 
-use crate::world::World;
+use crate::world::{World, lines};
 
 /// One row of values that the expressions name, so that nothing is folded away before it runs.
 fn world() -> World {
@@ -442,4 +442,36 @@ fn expressions_without_a_value_are_mysqls_errors() {
         let view = world.fill(&mut world.dataflow(&plan)).expect_err(expression);
         assert_eq!(view.mysql_code(), Some(*code), "{expression}: {view}");
     }
+}
+
+/// MySQL's manual: what is missing of a composite amount is missing in front.
+#[test]
+fn intervals_of_several_units() {
+    let world = World::new();
+    for (expression, expected) in [
+        ("'2020-01-31 10:00:00' + INTERVAL '1 2' DAY_HOUR", "2020-02-01 12:00:00"),
+        ("INTERVAL '1:30' HOUR_MINUTE + '2020-01-31 10:00:00'", "2020-01-31 11:30:00"),
+        ("DATE_ADD('2100-12-31 23:59:59', INTERVAL '1:1' MINUTE_SECOND)", "2101-01-01 00:01:00"),
+        ("DATE_SUB('2025-01-01 00:00:00', INTERVAL '1 1:1:1' DAY_SECOND)", "2024-12-30 22:58:59"),
+        ("DATE_ADD('1900-01-01 00:00:00', INTERVAL '-1 10' DAY_HOUR)", "1899-12-30 14:00:00"),
+        (
+            "DATE_ADD('1992-12-31 23:59:59.000002', INTERVAL '1.999999' SECOND_MICROSECOND)",
+            "1993-01-01 00:00:01.000001",
+        ),
+        ("DATE_ADD('2020-01-01 00:00:00', INTERVAL '1.5' second_microsecond)", "2020-01-01 00:00:01.500000"),
+        ("DATE_ADD('2020-01-01', INTERVAL '1-2' YEAR_MONTH)", "2021-03-01"),
+        ("DATE_ADD('2020-01-01', INTERVAL (1 + 2) DAY_HOUR)", "2020-01-01 03:00:00"),
+        ("DATE_ADD('2020-01-01', INTERVAL 2 DAY)", "2020-01-03"),
+        ("DATE_ADD('2020-01-01', INTERVAL '1:2:3:4' HOUR_MINUTE)", "NULL"),
+    ] {
+        let batch = world
+            .query(&format!("SELECT {expression}"))
+            .unwrap_or_else(|error| panic!("{expression}: {error}"));
+        assert_eq!(lines(&batch), [expected], "{expression}");
+    }
+    // Not a reserved name elsewhere.
+    assert_eq!(
+        world.query("SELECT '2020-01-01' + INTERVAL '1 2' DAY_NIGHT").unwrap_err().mysql_code(),
+        Some(1064)
+    );
 }

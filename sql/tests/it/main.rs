@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "tests panic rather than return errors")]
 
 mod catalog;
+mod errors;
 mod expressions;
+mod items;
 mod meaning;
 mod oracle;
 mod statements;

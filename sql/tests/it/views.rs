@@ -270,3 +270,64 @@ fn fingerprints_tell_constants_and_zones_apart() {
     };
     assert_ne!(in_zone("+02:00"), in_zone("+03:00"));
 }
+
+#[test]
+fn columns_that_are_never_null_are_known() {
+    let world = World::with(&[
+        "CREATE TABLE t (id INT PRIMARY KEY, g INT, n INT NOT NULL, d DECIMAL(8,2), s VARCHAR(5), day DATE)",
+        "CREATE TABLE u (id INT PRIMARY KEY, v INT NOT NULL)",
+    ]);
+    for (expression, not_null) in [
+        ("IFNULL(g, 0)", true),
+        ("IFNULL(g, n)", true),
+        ("IFNULL(g, d)", false),
+        ("IFNULL(g, 1.5)", true),
+        ("IFNULL(d, 0)", true),
+        ("IFNULL(s, 'none')", true),
+        ("IFNULL(day, '2020-01-01')", true),
+        ("COALESCE(g, d, n)", true),
+        ("COALESCE(g, d)", false),
+        ("COALESCE(g, NULL, 7)", true),
+        ("IF(g IS NULL, 0, g)", true),
+        ("IF(g IS NOT NULL, g + 1, 0)", true),
+        ("IF(g > 1, g, 0)", false),
+        ("IF(g IS NOT NULL AND d IS NOT NULL, g + d, n)", true),
+        ("CASE WHEN g IS NULL OR d IS NULL THEN 0 ELSE g + d END", true),
+        ("CASE WHEN g IS NULL THEN 0 WHEN g > 5 THEN g ELSE g - 1 END", true),
+        ("CASE WHEN g > 1 THEN 1 ELSE 0 END", true),
+        ("CASE WHEN g > 1 THEN 1 END", false),
+        ("CASE g WHEN 1 THEN 'a' ELSE 'b' END", true),
+        ("NULLIF(n, 1)", false),
+        ("g IS NULL", true),
+        ("g <=> 1", true),
+        ("n + 1", true),
+        ("n / 2", false),
+        ("IFNULL(n / 2, 0)", true),
+        ("g = 1", false),
+        ("IFNULL(g = 1, 0)", true),
+        ("CONCAT(n, 'x')", true),
+        ("ABS(n)", true),
+        ("CAST(n AS CHAR)", false),
+    ] {
+        let plan = world.plan_view(&format!("SELECT id, {expression} AS c FROM t")).unwrap();
+        assert_eq!(plan.columns[1].not_null, not_null, "{expression}");
+    }
+    for (query, not_null) in [
+        ("SELECT g, COUNT(*) AS c FROM t GROUP BY g", true),
+        ("SELECT g, COUNT(d) AS c FROM t GROUP BY g", true),
+        ("SELECT g, SUM(n) AS c FROM t GROUP BY g", true),
+        ("SELECT g, SUM(d) AS c FROM t GROUP BY g", false),
+        ("SELECT g, IFNULL(SUM(d), 0) AS c FROM t GROUP BY g", true),
+        ("SELECT 1 AS g, SUM(n) AS c FROM t", false),
+        ("SELECT 1 AS g, COUNT(*) AS c FROM t", true),
+        ("SELECT t.id, u.v AS c FROM t JOIN u ON t.id = u.id", true),
+        ("SELECT t.id, u.v AS c FROM t LEFT JOIN u ON t.id = u.id", false),
+        ("SELECT t.id, IFNULL(u.v, 0) AS c FROM t LEFT JOIN u ON t.id = u.id", true),
+        ("SELECT id, g AS c FROM t WHERE g IS NOT NULL", true),
+        ("SELECT id, n AS c FROM t UNION ALL SELECT id, v FROM u", true),
+        ("SELECT id, g AS c FROM t UNION ALL SELECT id, v FROM u", false),
+    ] {
+        let plan = world.plan_view(query).unwrap();
+        assert_eq!(plan.columns[1].not_null, not_null, "{query}");
+    }
+}

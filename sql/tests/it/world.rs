@@ -156,6 +156,14 @@ impl World {
         self.answer(&query.query)
     }
 
+    /// The names of an answer's columns.
+    pub(crate) fn names(&self, text: &str) -> Vec<String> {
+        let parsed = sql::parse(text, &self.settings).unwrap().pop().unwrap();
+        let Statement::Query(query) = parsed.statement else { panic!("not a query: {text}") };
+        let planned = sql::plan_query(&query.query, self, &self.settings).unwrap();
+        planned.columns.into_iter().map(|column| column.name).collect()
+    }
+
     pub(crate) fn plan_view(&self, text: &str) -> Result<ViewPlan> {
         self.plan_view_named(text, &[])
     }

@@ -6,6 +6,7 @@
 //! anything differs.
 
 mod data;
+mod progress;
 mod reader;
 mod replay;
 mod views;
@@ -19,6 +20,7 @@ use mysql_async::{Conn, OptsBuilder, Row};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use progress::Lines;
 use reader::{Seen, show};
 use replay::Replayed;
 use views::VIEWS;
@@ -53,7 +55,7 @@ pub async fn run(address: SocketAddr, mut print: impl FnMut(String)) -> Result<(
          depart and land, deleted when cancelled (a blizzard closed New York on the 8th).",
         events.len()
     ));
-    let (replayed, seen) = replay_and_watch(address, &mut writer, &events).await?;
+    let (replayed, seen) = replay_and_watch(address, &mut writer, &events, &mut print).await?;
     report_replay(&replayed, &seen, &mut print);
     let n_epochs: Option<u64> = writer.query_first("SELECT count(*) FROM tidemill.epochs").await?;
     print(format!("Epochs on record: {}.", n_epochs.unwrap_or(0)));
@@ -92,17 +94,25 @@ async fn fill_dimensions(conn: &mut Conn) -> Result<()> {
     Ok(())
 }
 
-/// Replays while a second connection reads; both must end well.
+/// Replays while a second connection reads; both must end well. Without a terminal for a bar, progress is lines.
 async fn replay_and_watch(
     address: SocketAddr,
     writer: &mut Conn,
     events: &[data::Event],
+    print: &mut impl FnMut(String),
 ) -> Result<(Replayed, Seen)> {
     let mut reading = connect(address, Some("flights")).await?;
     let stop = CancellationToken::new();
     let bar = indicatif::ProgressBar::new(events.len() as u64);
+    let mut lines = Lines::new(events.len() as u64, Instant::now());
     let write = async {
-        let replayed = replay::replay(writer, events, |n_done| bar.set_position(n_done)).await;
+        let progress = |n_done| {
+            bar.set_position(n_done);
+            if let Some(line) = lines.line(n_done, Instant::now()).filter(|_| bar.is_hidden()) {
+                print(line);
+            }
+        };
+        let replayed = replay::replay(writer, events, progress).await;
         stop.cancel();
         replayed
     };

@@ -26,7 +26,11 @@ pub(super) struct Replayed {
 }
 
 /// Replays all events; calls `progress` with the events done after each transaction.
-pub(super) async fn replay(conn: &mut Conn, events: &[Event], progress: impl Fn(u64)) -> Result<Replayed> {
+pub(super) async fn replay(
+    conn: &mut Conn,
+    events: &[Event],
+    mut progress: impl FnMut(u64),
+) -> Result<Replayed> {
     let mut replayed = Replayed::default();
     let mut rest = events;
     let mut n_done = 0;

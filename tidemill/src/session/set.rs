@@ -5,7 +5,7 @@ use sql::{Literal, SetItem, SetScope, SetValue, Statement, ast};
 use types::{Error, Result, Timestamp};
 
 use super::variables::shown;
-use super::{Session, token};
+use super::{Session, Warning, token};
 use crate::mysql::errors;
 use crate::result::Rows;
 
@@ -25,27 +25,39 @@ impl Session {
 
     async fn set_one(&mut self, item: &SetItem, value: Option<&Literal>) -> Result<()> {
         let name = item.name.as_str();
-        match item.scope {
+        let warning = match item.scope {
             SetScope::User => {
                 self.variables.set_user(name, value.cloned().unwrap_or(Literal::Null));
-                Ok(())
+                None
             }
-            SetScope::Global => self.instance.set_global(name, value),
+            SetScope::Global => self.instance.set_global(name, value)?,
             SetScope::Session => match name {
-                "names" | "character_set" | "charset" => self.variables.set_names(value),
-                "tidemill_snapshot" => self.set_snapshot(value).await,
-                "tidemill_wait_for" => self.set_wait_for(value).await,
-                "autocommit" => {
-                    let globals = self.instance.global_variables();
-                    self.variables.set(name, value, Some(&globals))?;
-                    if self.autocommit() { self.commit().await } else { Ok(()) }
+                "names" | "character_set" | "charset" => {
+                    self.variables.set_names(value)?;
+                    None
+                }
+                "tidemill_snapshot" => {
+                    self.set_snapshot(value).await?;
+                    None
+                }
+                "tidemill_wait_for" => {
+                    self.set_wait_for(value).await?;
+                    None
                 }
                 _ => {
                     let globals = self.instance.global_variables();
-                    self.variables.set(name, value, Some(&globals))
+                    let warning = self.variables.set(name, value, Some(&globals))?;
+                    if name == "autocommit" && self.autocommit() {
+                        self.commit().await?;
+                    }
+                    warning
                 }
             },
-        }
+        };
+        let warnings =
+            warning.map(|message| Warning { level: "Warning", code: errors::TRUNCATED_VALUE, message });
+        self.warnings.extend(warnings);
+        Ok(())
     }
 
     async fn set_snapshot(&mut self, value: Option<&Literal>) -> Result<()> {

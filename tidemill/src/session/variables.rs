@@ -245,16 +245,18 @@ impl Variables {
         self.put(&format!("@{name}"), value);
     }
 
-    /// Sets a system variable, after checking the value; `None` is DEFAULT.
+    /// Sets a system variable, after checking the value; `None` is DEFAULT. A number out of range is moved
+    /// into it: then the answer is what warning 1292 says.
     ///
     /// # Errors
-    /// 1193 for an unknown variable, 1238 for a read-only one, 1231 and 1232 for wrong values.
+    /// 1193 for an unknown variable, 1238 for a read-only one, 1231 and 1232 for wrong values; under
+    /// `STRICT_ALL_TABLES` 1231 for a number out of range.
     pub(crate) fn set(
         &mut self,
         name: &str,
         value: Option<&Literal>,
         globals: Option<&Variables>,
-    ) -> Result<()> {
+    ) -> Result<Option<String>> {
         let definition = find(name).ok_or_else(|| {
             Error::mysql(errors::UNKNOWN_VARIABLE, format!("Unknown system variable '{name}'"))
         })?;
@@ -262,13 +264,20 @@ impl Variables {
             let text = format!("Variable '{name}' is a read only variable");
             return Err(Error::mysql(errors::READ_ONLY_VARIABLE, text));
         }
-        let value = match value {
+        let set_to = match value {
             Some(value) => checked(definition, value)?,
             None => {
                 let defaults = Variables::default();
                 globals.unwrap_or(&defaults).values.get(name).cloned().unwrap_or(Literal::Null)
             }
         };
+        let is_number = matches!(definition.kind, Kind::Int { .. });
+        let moved = value.filter(|value| is_number && shown(value) != shown(&set_to));
+        if let Some(value) = moved.filter(|_| self.text("sql_mode").contains("STRICT_ALL_TABLES")) {
+            return Err(wrong_value(name, value));
+        }
+        let warning =
+            moved.and_then(shown).map(|value| format!("Truncated incorrect {name} value: '{value}'"));
         // Two names of one thing.
         let twin = match name {
             "tx_isolation" => Some("transaction_isolation"),
@@ -278,10 +287,10 @@ impl Variables {
             _ => None,
         };
         if let Some(twin) = twin {
-            self.put(twin, value.clone());
+            self.put(twin, set_to.clone());
         }
-        self.put(name, value);
-        Ok(())
+        self.put(name, set_to);
+        Ok(warning)
     }
 
     /// `SET NAMES charset` and `SET CHARACTER SET`.

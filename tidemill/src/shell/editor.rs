@@ -14,7 +14,7 @@ use rustyline::{Editor, Helper};
 
 use super::backend::Backend;
 use super::split::split;
-use super::{Format, run_statement};
+use super::{Format, Outcome, run_steps};
 
 /// Lets Enter begin a new line until the statement ends with a semicolon.
 struct UntilSemicolon;
@@ -31,27 +31,13 @@ impl Highlighter for UntilSemicolon {}
 
 impl Helper for UntilSemicolon {}
 
-/// Words that need no semicolon.
-fn is_command(line: &str) -> bool {
-    matches!(line.trim().to_lowercase().as_str(), "" | "quit" | "exit" | "\\q" | "help" | "\\h" | "?")
-}
-
 impl Validator for UntilSemicolon {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let split = split(context.input());
-        let complete = is_command(context.input()) || (split.rest.is_empty() && !split.is_open);
+        let complete = split.rest.is_empty() && !split.is_open;
         Ok(if complete { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
     }
 }
-
-const HELP: &str = "\
-Statements end with a semicolon and may take several lines.
-  SHOW TABLES;  SHOW MATERIALIZED VIEWS;  DESCRIBE t;  EXPLAIN SELECT ...;
-  CREATE MATERIALIZED VIEW v AS SELECT ...;  VERIFY MATERIALIZED VIEW v;
-  SET tidemill_read_mode = 'fresh' | 'stale' | 'wait' | 'live';
-  SELECT * FROM tidemill.views;   (also tidemill.jobs, .epochs, .operators)
-quit, exit or Ctrl-D leaves; Ctrl-C drops the line.
-";
 
 fn history_path() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("TIDEMILL_HISTORY") {
@@ -82,18 +68,8 @@ pub(super) async fn interact(backend: &mut Backend, format: Format) -> Result<()
             continue;
         }
         editor.add_history_entry(line.trim_end())?;
-        match line.trim().to_lowercase().as_str() {
-            "quit" | "exit" | "\\q" => break,
-            "help" | "\\h" | "?" => {
-                std::io::stdout().write_all(HELP.as_bytes())?;
-                continue;
-            }
-            _ => {}
-        }
-        for statement in split(&line).statements {
-            if !run_statement(backend, &statement, format).await? {
-                break;
-            }
+        if run_steps(backend, &split(&line).steps, format).await? == Outcome::Left {
+            break;
         }
     }
     if let Some(path) = history

@@ -16,6 +16,16 @@ use tokio::time::Instant;
 use crate::answer::table;
 pub use backend::Target;
 use backend::{Backend, Failure, Reply};
+use split::{Command, Step, split};
+
+const HELP: &str = "\
+Statements end with a semicolon and may take several lines.
+  SHOW TABLES;  SHOW MATERIALIZED VIEWS;  DESCRIBE t;  EXPLAIN SELECT ...;
+  CREATE MATERIALIZED VIEW v AS SELECT ...;  REFRESH MATERIALIZED VIEW v;  VERIFY MATERIALIZED VIEW v;
+  SET tidemill_read_mode = 'fresh' | 'stale' | 'wait' | 'live';
+  SELECT * FROM tidemill.views;   (also tidemill.jobs, .epochs, .operators, .refreshes)
+quit, exit, \\q or Ctrl-D leaves; Ctrl-C drops the line.
+";
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -67,14 +77,36 @@ fn read_file(path: &Path) -> Result<String> {
 }
 
 async fn run_script(backend: &mut Backend, text: &str, format: Format) -> Result<bool> {
-    let split = split::split(text);
-    let rest = Some(split.rest).filter(|rest| !rest.is_empty());
-    for statement in split.statements.into_iter().chain(rest) {
-        if !run_statement(backend, &statement, format).await? {
-            return Ok(false);
+    let split = split(text);
+    let rest = Some(split.rest).filter(|rest| !rest.is_empty()).map(Step::Statement);
+    let steps: Vec<Step> = split.steps.into_iter().chain(rest).collect();
+    Ok(run_steps(backend, &steps, format).await? != Outcome::Failed)
+}
+
+/// How steps ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// A statement failed; those after it were not run.
+    Failed,
+    /// The user leaves.
+    Left,
+}
+
+/// Takes steps in order, up to the first statement that fails or the command to leave.
+async fn run_steps(backend: &mut Backend, steps: &[Step], format: Format) -> Result<Outcome> {
+    for step in steps {
+        match step {
+            Step::Command(Command::Quit) => return Ok(Outcome::Left),
+            Step::Command(Command::Help) => std::io::stdout().write_all(HELP.as_bytes())?,
+            Step::Statement(statement) => {
+                if !run_statement(backend, statement, format).await? {
+                    return Ok(Outcome::Failed);
+                }
+            }
         }
     }
-    Ok(true)
+    Ok(Outcome::Done)
 }
 
 /// Runs a statement and prints what it answers; false if that is an error.

@@ -230,6 +230,42 @@ mod tests {
         }
     }
 
+    /// The columns that the SQL reference documents, by table: name and type.
+    fn documented() -> Vec<(String, Vec<(String, String)>)> {
+        let mut tables: Vec<(String, Vec<(String, String)>)> = Vec::new();
+        for line in include_str!("../../../docs/sql.md").lines() {
+            if let Some(name) = line.strip_prefix("### tidemill.") {
+                tables.push((name.trim().to_owned(), Vec::new()));
+            } else if let (Some((_, columns)), Some(row)) = (tables.last_mut(), line.strip_prefix("| `")) {
+                let mut cells = row.split(" | ");
+                let name = cells.next().unwrap().trim_end_matches('`').to_owned();
+                let kind = cells.next().unwrap().to_owned();
+                let meaning = cells.next().unwrap().trim_end_matches(" |");
+                assert!(!meaning.is_empty(), "{name} has no meaning");
+                columns.push((name, kind));
+            }
+        }
+        tables
+    }
+
+    #[test]
+    fn every_column_is_documented_as_it_is() {
+        let kind = |kind: &SystemType| match kind {
+            SystemType::Text => "VARCHAR",
+            SystemType::Int => "BIGINT",
+            SystemType::Unsigned => "BIGINT UNSIGNED",
+            SystemType::Double => "DOUBLE",
+            SystemType::Time => "TIMESTAMP(6)",
+        };
+        let columns = |table: &SystemTable| {
+            let column = |(name, of): &(&str, SystemType)| ((*name).to_owned(), kind(of).to_owned());
+            table.columns.iter().map(column).collect()
+        };
+        let real: Vec<(String, Vec<(String, String)>)> =
+            own::TABLES.iter().map(|table| (table.name.to_owned(), columns(table))).collect();
+        assert_eq!(documented(), real);
+    }
+
     #[test]
     fn a_row_that_does_not_fit_is_an_error() {
         let table = find("tidemill", "views").unwrap();

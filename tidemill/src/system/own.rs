@@ -156,7 +156,7 @@ pub(super) async fn rows(table: &str, runtime: &Runtime, request: &VirtualReques
         "view_columns" => view_columns(&request.catalog),
         "refreshes" => runtime.refreshes().await?.iter().map(|status| refresh(status, &names)).collect(),
         "maintenance" => runtime.maintenance().await?.iter().map(maintenance).collect(),
-        "jobs" => runtime.jobs().iter().map(|status| job(status, &names)).collect(),
+        "jobs" => runtime.recorded_jobs().await?.iter().map(|status| job(status, &names)).collect(),
         "epochs" => runtime.epochs().iter().map(epoch).collect(),
         "operators" => runtime.operators().iter().map(|status| operator(status, &names)).collect(),
         other => return Err(Error::corrupt(format!("no rows are made for table tidemill.{other}"))),

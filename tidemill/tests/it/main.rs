@@ -12,4 +12,5 @@ mod physical;
 mod protocol;
 mod refresh;
 mod sessions;
+mod shell;
 mod support;

@@ -346,3 +346,33 @@ async fn shutdown_tells_idle_clients_and_frees_the_port() {
     assert!(conn.query_drop("SELECT 1").await.is_err());
     tokio::net::TcpListener::bind(address).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_conflict_names_the_table_and_the_row() {
+    let (tidemill, address) = open(|_| {}).await;
+    let (mut one, mut two) = (connect(address).await, connect(address).await);
+    for create in [
+        "CREATE TABLE i (id INT PRIMARY KEY, v INT)",
+        "CREATE TABLE p (a VARCHAR(10), d DATE, v INT, PRIMARY KEY (a, d))",
+        "CREATE TABLE h (v INT)",
+        "INSERT INTO i VALUES (-7, 0)",
+        "INSERT INTO p VALUES ('x', '2020-01-31', 0)",
+        "INSERT INTO h VALUES (0)",
+    ] {
+        one.query_drop(create).await.unwrap();
+    }
+    for (change, row) in [
+        ("UPDATE i SET v = v + 1", "row '-7' of table 'test.i'"),
+        ("DELETE FROM i", "row '-7' of table 'test.i'"),
+        ("UPDATE p SET v = v + 1", "row 'x-2020-01-31' of table 'test.p'"),
+        ("UPDATE h SET v = v + 1", "of table 'test.h' without a primary key"),
+    ] {
+        one.query_drop("BEGIN").await.unwrap();
+        one.query_drop(change).await.unwrap();
+        two.query_drop(change.replace("DELETE FROM i", "UPDATE i SET v = 9")).await.unwrap();
+        let error = one.query_drop("COMMIT").await.unwrap_err().to_string();
+        assert!(error.contains("9007") && error.contains("Write conflict") && error.contains(row), "{error}");
+        assert!(!error.contains("b\\\"") && !error.contains("key:"), "{error}");
+    }
+    tidemill.shutdown().await.unwrap();
+}

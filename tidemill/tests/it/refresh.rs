@@ -2,6 +2,7 @@
 
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
+use tidemill::{Config, Tidemill};
 
 use crate::support::{code, connect, open, rows};
 
@@ -125,5 +126,27 @@ async fn a_token_carries_a_commit_to_another_connection() {
     assert_eq!(rows(&mut reader, "SELECT n FROM n").await, [["1"]]);
     reader.query_drop("SET tidemill_max_staleness = 3600000").await.unwrap();
     assert_eq!(rows(&mut reader, "SELECT n FROM n").await, [["0"]]);
+    tidemill.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_that_sleeps_is_shown_as_recorded_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("data");
+    let query = "SELECT kind, generation, epoch, cut_ts, commit_ts, views FROM tidemill.jobs WHERE kind = 'refreshed'";
+    let config = Config::in_directory(&place);
+    let tidemill = Tidemill::open(config.clone()).await.unwrap();
+    let create = "CREATE MATERIALIZED VIEW s WITH (refresh = 'on demand') AS SELECT sum(v) AS v FROM t";
+    for statement in ["CREATE TABLE t (id INT PRIMARY KEY, v INT)", create, "REFRESH MATERIALIZED VIEW s"] {
+        tidemill.execute(statement).await.unwrap();
+    }
+    tidemill.execute("INSERT INTO t VALUES (1, 10)").await.unwrap();
+    tidemill.execute("REFRESH MATERIALIZED VIEW s").await.unwrap();
+    let before = tidemill.execute(query).await.unwrap().texts();
+    assert_eq!((before.len(), before[0][5].as_str()), (1, "test.s"));
+    tidemill.shutdown().await.unwrap();
+
+    let tidemill = Tidemill::open(config).await.unwrap();
+    assert_eq!(tidemill.execute(query).await.unwrap().texts(), before);
     tidemill.shutdown().await.unwrap();
 }

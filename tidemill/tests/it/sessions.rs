@@ -160,3 +160,64 @@ async fn a_read_of_the_sessions_own_commit_sees_it_in_every_mode_but_stale() {
     assert!(lines.iter().any(|line| line.contains("ReadPath: test.v=Live cut=")), "{lines:?}");
     tidemill.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn like_looks_at_the_names_of_views() {
+    let (tidemill, address) = open(|_| {}).await;
+    let mut conn = connect(address).await;
+    conn.query_drop("CREATE TABLE t (id INT PRIMARY KEY)").await.unwrap();
+    for name in ["by_day", "by_hour", "test_all"] {
+        let create = format!("CREATE MATERIALIZED VIEW {name} AS SELECT id FROM t");
+        conn.query_drop(create).await.unwrap();
+    }
+    for (statement, expected) in [
+        ("SHOW MATERIALIZED VIEWS LIKE 'by%'", &["by_day", "by_hour"][..]),
+        ("SHOW MATERIALIZED VIEWS LIKE 'test'", &[]),
+        ("SHOW MATERIALIZED VIEWS LIKE 'test%'", &["test_all"]),
+        ("SHOW MATERIALIZED VIEWS WHERE View = 'by_day'", &["by_day"]),
+    ] {
+        let found: Vec<String> =
+            rows(&mut conn, statement).await.into_iter().map(|row| row[1].clone()).collect();
+        assert_eq!(found, expected, "{statement}");
+    }
+    tidemill.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_table_that_is_not_there_is_missed_in_a_database_that_is() {
+    let (tidemill, address) = open(|_| {}).await;
+    let mut conn = connect(address).await;
+    for database in ["tidemill", "TIDEMILL", "information_schema", "test"] {
+        for statement in ["SELECT * FROM {}.nope", "DESCRIBE {}.nope", "SHOW INDEX FROM {}.nope"] {
+            let statement = statement.replace("{}", database);
+            assert_eq!(code(conn.query_drop(&statement).await), 1146, "{statement}");
+        }
+    }
+    conn.query_drop("USE tidemill").await.unwrap();
+    assert_eq!(code(conn.query_drop("SELECT * FROM nope").await), 1146);
+    for statement in ["SELECT * FROM nowhere.t", "DESCRIBE nowhere.t", "INSERT INTO nowhere.t VALUES (1)"] {
+        assert_eq!(code(conn.query_drop(statement).await), 1049, "{statement}");
+    }
+    tidemill.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_number_out_of_range_is_moved_with_a_warning() {
+    let (tidemill, address) = open(|_| {}).await;
+    let mut conn = connect(address).await;
+    conn.query_drop("SET tidemill_max_staleness = -1, wait_timeout = 0").await.unwrap();
+    assert_eq!(
+        rows(&mut conn, "SHOW WARNINGS").await,
+        [
+            ["Warning", "1292", "Truncated incorrect tidemill_max_staleness value: '-1'"],
+            ["Warning", "1292", "Truncated incorrect wait_timeout value: '0'"]
+        ]
+    );
+    assert_eq!(rows(&mut conn, "SELECT @@tidemill_max_staleness, @@wait_timeout").await, [["0", "1"]]);
+    conn.query_drop("SET tidemill_max_staleness = 5").await.unwrap();
+    assert!(rows(&mut conn, "SHOW WARNINGS").await.is_empty());
+    conn.query_drop("SET sql_mode = 'STRICT_ALL_TABLES'").await.unwrap();
+    assert_eq!(code(conn.query_drop("SET tidemill_max_staleness = -1").await), 1231);
+    assert_eq!(rows(&mut conn, "SELECT @@tidemill_max_staleness").await, [["5"]]);
+    tidemill.shutdown().await.unwrap();
+}

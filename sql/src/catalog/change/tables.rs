@@ -46,7 +46,7 @@ fn table_info(statement: &CreateTable) -> Result<TableInfo> {
     for (index, column) in statement.columns.iter().enumerate() {
         check_name(&column.name)?;
         if columns.iter().any(|known| known.name.eq_ignore_ascii_case(&column.name)) {
-            return Err(Error::mysql(1060, format!("duplicate column name '{}'", column.name)));
+            return Err(Error::mysql(1060, format!("Duplicate column name '{}'", column.name)));
         }
         columns.push(column_info(index, column));
     }
@@ -56,7 +56,7 @@ fn table_info(statement: &CreateTable) -> Result<TableInfo> {
         let position = position
             .ok_or_else(|| Error::mysql(1072, format!("key column '{name}' doesn't exist in table")))?;
         if primary_key.contains(&position) {
-            return Err(Error::mysql(1060, format!("duplicate column name '{name}'")));
+            return Err(Error::mysql(1060, format!("Duplicate column name '{name}'")));
         }
         if !columns[position].column_type.allowed_in_key() {
             let text = format!("column '{name}' is a text, a blob or too long to be in a key");

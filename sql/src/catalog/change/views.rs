@@ -144,7 +144,10 @@ impl Catalog {
             return Err(Error::mysql(1105, text));
         }
         if self.views().any(|(_, _, view)| view.replaces == Some(id)) {
-            let text = format!("view '{}' is being replaced already", existing.full_name());
+            let text = format!(
+                "view '{}' is already being replaced: wait until the new one is ready",
+                existing.full_name()
+            );
             return Err(Error::mysql(1105, text));
         }
         Ok(())

@@ -185,6 +185,10 @@ fn composite(unit: &str) -> Option<&'static [&'static str]> {
         "hour_minute" => &["hour", "minute"],
         "hour_second" => &["hour", "minute", "second"],
         "minute_second" => &["minute", "second"],
+        "day_microsecond" => &["day", "hour", "minute", "second", "microsecond"],
+        "hour_microsecond" => &["hour", "minute", "second", "microsecond"],
+        "minute_microsecond" => &["minute", "second", "microsecond"],
+        "second_microsecond" => &["second", "microsecond"],
         _ => return None,
     })
 }
@@ -194,10 +198,16 @@ fn composite_amount(text: &str, units: &[&str]) -> Option<(i64, i64)> {
     let text = text.trim();
     let (sign, text) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
     let numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
-    let numbers = numbers.map(|part| part.parse::<i64>().ok()).collect::<Option<Vec<_>>>()?;
-    let skipped = units.len().checked_sub(numbers.len())?;
+    let parts: Vec<&str> = numbers.collect();
+    let skipped = units.len().checked_sub(parts.len())?;
     let (mut months, mut micros) = (0_i64, 0_i64);
-    for (unit, number) in units[skipped..].iter().zip(numbers) {
+    for (unit, part) in units[skipped..].iter().zip(parts) {
+        // Microseconds are the digits behind the point of a second.
+        let number = if *unit == "microsecond" {
+            format!("{part:0<6}").get(..6)?.parse::<i64>().ok()?
+        } else {
+            part.parse::<i64>().ok()?
+        };
         if let Some(of_unit) = unit_months(unit) {
             months = months.checked_add(number.checked_mul(of_unit)?)?;
         } else {

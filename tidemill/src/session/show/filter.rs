@@ -10,14 +10,21 @@ use crate::result::Rows;
 pub(super) struct Listing {
     names: Vec<String>,
     rows: Vec<Vec<Option<String>>>,
+    /// The column that LIKE looks at.
+    like_at: usize,
 }
 
 impl Listing {
     pub(super) fn new(names: &[&str], rows: Vec<Vec<Option<String>>>) -> Listing {
-        Listing { names: names.iter().map(|name| (*name).to_owned()).collect(), rows }
+        Listing { names: names.iter().map(|name| (*name).to_owned()).collect(), rows, like_at: 0 }
     }
 
-    /// The rows that a filter leaves: LIKE looks at the first column.
+    /// The same, with another column for LIKE than the first.
+    pub(super) fn liked_by(self, like_at: usize) -> Listing {
+        Listing { like_at, ..self }
+    }
+
+    /// The rows that a filter leaves.
     ///
     /// # Errors
     /// 1054 for an unknown column, 1235 for an expression that is not understood here.
@@ -25,7 +32,8 @@ impl Listing {
         let Some(filter) = filter else { return Ok(self) };
         match filter {
             Filter::Like(pattern) | Filter::ILike(pattern) | Filter::NoKeyword(pattern) => {
-                self.rows.retain(|row| row[0].as_deref().is_some_and(|text| like(text, pattern)));
+                let like_at = self.like_at;
+                self.rows.retain(|row| row[like_at].as_deref().is_some_and(|text| like(text, pattern)));
             }
             Filter::Where(condition) => {
                 let mut kept = Vec::new();

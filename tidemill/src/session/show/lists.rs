@@ -295,4 +295,5 @@ pub(super) fn views<'a>(views: impl Iterator<Item = &'a ViewStatus>, zone: Zone)
         &["Database", "View", "State", "Cut_time", "Rows", "Lag_ms", "Progress", "Reason"],
         rows.collect(),
     )
+    .liked_by(1)
 }

@@ -36,6 +36,25 @@ fn numbers_are_moved_into_their_range() {
 }
 
 #[test]
+fn a_number_that_is_moved_is_told() {
+    let said = |name: &str, value: i64| {
+        Variables::default().set(name, Some(&Literal::Int(value)), None).unwrap().unwrap_or_default()
+    };
+    for definition in DEFINITIONS {
+        let Kind::Int { min, max } = definition.kind else { continue };
+        let name = definition.name;
+        assert_eq!(said(name, min), "", "{name}");
+        assert_eq!(said(name, max), "", "{name}");
+        assert_eq!(said(name, min - 1), format!("Truncated incorrect {name} value: '{}'", min - 1));
+    }
+    assert_eq!(said("tidemill_max_staleness", -1), "Truncated incorrect tidemill_max_staleness value: '-1'");
+    let mut strict = set("sql_mode", text("STRICT_ALL_TABLES")).unwrap();
+    let error = strict.set("tidemill_max_staleness", Some(&Literal::Int(-1)), None).unwrap_err();
+    assert_eq!(error.mysql_code(), Some(1231), "{error}");
+    assert_eq!(strict.int("tidemill_max_staleness"), 0);
+}
+
+#[test]
 fn choices_zones_and_modes_are_checked() {
     assert_eq!(set("tidemill_read_mode", text("STALE")).unwrap().text("tidemill_read_mode"), "stale");
     refused("tidemill_read_mode", text("newest"), 1231);
