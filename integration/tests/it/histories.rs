@@ -68,7 +68,15 @@ async fn history(test: &str, parallelism: usize) {
     }
 }
 
-/// Creates random views; a query that is refused (or overflows while it is filled) makes none.
+/// What CREATE may say to a random query, by what it names: nothing else may be refused, or a construct that is
+/// supported today could be lost without a test that fails.
+const REFUSED: [(u16, &str); 2] = [
+    // The query fails over the rows that are there.
+    (1690, "out of range"),
+    (1105, "faulted"),
+];
+
+/// Creates random views; a query that overflows while it is filled makes none.
 async fn create_views(
     writer: &mut Client,
     tables: &[Table; 2],
@@ -89,7 +97,12 @@ async fn create_views(
         println!("{create}");
         match writer.run(&create).await {
             Ok(()) => views.push(name),
-            Err(Error::Server(error)) => println!("  refused: {} {}", error.code, error.message),
+            Err(Error::Server(error)) => {
+                println!("  refused: {} {}", error.code, error.message);
+                let is_known =
+                    |(code, names): &(u16, &str)| *code == error.code && error.message.contains(names);
+                assert!(REFUSED.iter().any(is_known), "{create}: {error:?}");
+            }
             Err(error) => panic!("{create}: {error}"),
         }
     }

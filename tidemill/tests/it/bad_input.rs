@@ -208,3 +208,33 @@ async fn a_packet_beyond_the_limit_is_error_1153_and_the_connection_goes_on() {
     raw.ping().await;
     tidemill.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_statement_of_sixty_four_megabytes_is_the_longest() {
+    let (tidemill, address) = open(|_| {}).await;
+    let mut raw = Raw::logged_in(address, 0).await;
+    let limit = 64 << 20;
+    let (before, after) = (b"\x03SELECT LENGTH('", b"')");
+    for length in [limit, limit + 1] {
+        let n_letters = length - before.len() - after.len();
+        let statement = [&before[..], &vec![b'x'; n_letters], &after[..]].concat();
+        assert_eq!(statement.len(), length);
+        raw.command(&statement).await;
+        if length > limit {
+            let (code, text) = raw.error().await;
+            assert_eq!(code, 1153, "{length} bytes: {text}");
+        } else {
+            let n_columns = raw.read().await.unwrap();
+            assert_eq!(n_columns, [1], "{length} bytes");
+            // A column, its end, the row, the end.
+            let mut packets = Vec::new();
+            for _ in 0..4 {
+                packets.push(raw.read().await.unwrap());
+            }
+            let shown = n_letters.to_string();
+            assert_eq!(packets[2][1..], *shown.as_bytes(), "{length} bytes");
+        }
+        raw.ping().await;
+    }
+    tidemill.shutdown().await.unwrap();
+}

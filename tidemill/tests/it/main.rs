@@ -7,6 +7,7 @@ mod facade;
 mod identities;
 mod limits;
 mod maintenance;
+mod modes;
 mod paths;
 mod physical;
 mod protocol;

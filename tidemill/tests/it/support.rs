@@ -89,13 +89,21 @@ impl Raw {
         raw
     }
 
-    /// Sends a packet with the next number.
+    /// Sends a packet with the next number, in pieces if it is long.
     pub(crate) async fn write(&mut self, payload: &[u8]) {
-        let length = u32::try_from(payload.len()).unwrap().to_le_bytes();
-        let mut bytes = vec![length[0], length[1], length[2], self.sequence];
-        self.sequence = self.sequence.wrapping_add(1);
-        bytes.extend_from_slice(payload);
-        self.stream.write_all(&bytes).await.unwrap();
+        const PIECE_BYTES_MAX: usize = 0xff_ff_ff;
+        let mut rest = payload;
+        loop {
+            let (piece, later) = rest.split_at(rest.len().min(PIECE_BYTES_MAX));
+            let length = u32::try_from(piece.len()).unwrap().to_le_bytes();
+            self.stream.write_all(&[length[0], length[1], length[2], self.sequence]).await.unwrap();
+            self.sequence = self.sequence.wrapping_add(1);
+            self.stream.write_all(piece).await.unwrap();
+            rest = later;
+            if piece.len() < PIECE_BYTES_MAX {
+                return;
+            }
+        }
     }
 
     /// Sends a command.
