@@ -187,8 +187,8 @@ impl Table {
     fn aggregate(&self, qualifier: &str, random: &mut StdRng) -> String {
         let column = self.column(random);
         let name = format!("{qualifier}{}", column.name);
-        let plain = ["count", "min", "max"];
-        let numeric = ["count", "min", "max", "sum", "avg"];
+        let plain = ["count", "min", "max", "approx_count_distinct"];
+        let numeric = ["count", "min", "max", "approx_count_distinct", "sum", "avg"];
         let function = if column.kind.is_number() { numeric.choose(random) } else { plain.choose(random) };
         match random.random_range(0..6) {
             0 => "count(*)".to_owned(),

@@ -10,6 +10,7 @@ mod exact_sum;
 mod linear;
 mod ordered;
 mod output;
+pub(crate) mod sketch;
 pub(crate) mod wire;
 
 use arrow::array::{Array, ArrayRef, BinaryArray, BinaryBuilder, BooleanArray};
@@ -40,6 +41,10 @@ impl AggregateFunction {
         let refused = || Error::invalid(format!("{} of {argument} has no meaning", self.name()));
         match self {
             AggregateFunction::Count => Ok(DataType::Int64),
+            AggregateFunction::ApproxCountDistinct => {
+                crate::encoding::RowCodec::new(vec![argument.clone()]).map_err(|_| refused())?;
+                Ok(DataType::Int64)
+            }
             AggregateFunction::Min | AggregateFunction::Max => {
                 crate::encoding::RowCodec::new(vec![argument.clone()]).map_err(|_| refused())?;
                 Ok(argument.clone())
@@ -69,7 +74,14 @@ impl AggregateFunction {
             AggregateFunction::Avg => "avg",
             AggregateFunction::Min => "min",
             AggregateFunction::Max => "max",
+            AggregateFunction::ApproxCountDistinct => "approx_count_distinct",
         }
+    }
+
+    /// Whether it counts: over nothing it is 0, and it is never NULL.
+    #[must_use]
+    pub fn is_count(self) -> bool {
+        matches!(self, AggregateFunction::Count | AggregateFunction::ApproxCountDistinct)
     }
 }
 
@@ -96,9 +108,9 @@ fn decimal(precision: u8, scale: i8) -> DataType {
 /// Which weights an accumulator will meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weights {
-    /// Only positive ones: MIN and MAX keep one value.
+    /// Only positive ones: MIN and MAX keep one value, a sketch the greatest ranks.
     Positive,
-    /// Any: MIN and MAX keep all values.
+    /// Any: MIN and MAX keep all values, a sketch all ranks.
     Any,
 }
 
@@ -114,6 +126,7 @@ enum Kind {
     Linear(Linear),
     Extreme(ordered::Extremes),
     Collected(ordered::Collected),
+    Sketch(sketch::Sketches),
 }
 
 impl Accumulator {
@@ -133,6 +146,10 @@ impl Accumulator {
                 Weights::Positive => Kind::Extreme(ordered::Extremes::new(function, arguments)?),
                 Weights::Any => Kind::Collected(ordered::Collected::new(function, arguments)?),
             },
+            AggregateFunction::ApproxCountDistinct => Kind::Sketch(match weights {
+                Weights::Positive => sketch::Sketches::growing(arguments)?,
+                Weights::Any => sketch::Sketches::counted(arguments)?,
+            }),
             _ if distinct => Kind::Collected(ordered::Collected::new(function, arguments)?),
             _ => Kind::Linear(Linear::new(function, arguments)?),
         };
@@ -152,6 +169,7 @@ impl Accumulator {
             Kind::Linear(linear) => linear.n_groups(),
             Kind::Extreme(extremes) => extremes.n_groups(),
             Kind::Collected(collected) => collected.n_groups(),
+            Kind::Sketch(sketches) => sketches.n_groups(),
         }
     }
 
@@ -161,6 +179,7 @@ impl Accumulator {
             Kind::Linear(linear) => linear.grow(n_groups),
             Kind::Extreme(extremes) => extremes.grow(n_groups),
             Kind::Collected(collected) => collected.grow(n_groups),
+            Kind::Sketch(sketches) => sketches.grow(n_groups),
         }
     }
 
@@ -185,6 +204,7 @@ impl Accumulator {
             Kind::Linear(linear) => linear.update(arguments, &effective, groups),
             Kind::Extreme(extremes) => extremes.update(arguments, &effective, groups),
             Kind::Collected(collected) => collected.update(arguments, &effective, groups),
+            Kind::Sketch(sketches) => sketches.update(arguments, &effective, groups),
         }
     }
 
@@ -204,6 +224,7 @@ impl Accumulator {
                 Kind::Linear(linear) => linear.merge(group, &mut bytes)?,
                 Kind::Extreme(extremes) => extremes.merge(group, &mut bytes)?,
                 Kind::Collected(collected) => collected.merge(group, &mut bytes)?,
+                Kind::Sketch(sketches) => sketches.merge(group, &mut bytes)?,
             }
             if !bytes.is_empty() {
                 return Err(Error::corrupt("aggregate state: bytes are left over"));
@@ -223,6 +244,7 @@ impl Accumulator {
                 Kind::Linear(linear) => linear.write(group, &mut bytes),
                 Kind::Extreme(extremes) => extremes.write(group, &mut bytes),
                 Kind::Collected(collected) => collected.write(group, &mut bytes),
+                Kind::Sketch(sketches) => sketches.write(group, &mut bytes),
             }
             builder.append_value(&bytes);
         }
@@ -239,6 +261,7 @@ impl Accumulator {
             Kind::Linear(linear) => linear.evaluate(0..linear.n_groups()),
             Kind::Extreme(extremes) => extremes.evaluate(),
             Kind::Collected(collected) => collected.evaluate(),
+            Kind::Sketch(sketches) => sketches.evaluate(),
         }
     }
 
@@ -252,6 +275,7 @@ impl Accumulator {
             Kind::Linear(linear) => Kind::Linear(linear.split_first(n_groups)),
             Kind::Extreme(extremes) => Kind::Extreme(extremes.split_first(n_groups)),
             Kind::Collected(collected) => Kind::Collected(collected.split_first(n_groups)),
+            Kind::Sketch(sketches) => Kind::Sketch(sketches.split_first(n_groups)),
         };
         Accumulator { output_type: self.output_type.clone(), kind }
     }
@@ -263,6 +287,7 @@ impl Accumulator {
             Kind::Linear(linear) => linear.n_bytes(),
             Kind::Extreme(extremes) => extremes.n_bytes(),
             Kind::Collected(collected) => collected.n_bytes(),
+            Kind::Sketch(sketches) => sketches.n_bytes(),
         }
     }
 }
@@ -286,6 +311,7 @@ pub(crate) fn kept(call: &AggregateCall) -> &'static str {
         AggregateFunction::Count => "count",
         AggregateFunction::Sum | AggregateFunction::Avg => "count and sum",
         AggregateFunction::Min | AggregateFunction::Max => "present value",
+        AggregateFunction::ApproxCountDistinct => "registers by their greatest rank",
     }
 }
 

@@ -339,4 +339,6 @@ pub enum AggregateFunction {
     Min,
     /// The greatest value; of equal values (PAD SPACE) the smallest by bytes.
     Max,
+    /// About how many different values there are: a sketch that values can be taken away from.
+    ApproxCountDistinct,
 }

@@ -1,5 +1,5 @@
-//! COUNT, SUM, AVG, MIN and MAX of the batch engine: the operators' accumulators, so that a query and a
-//! view never differ in a digit.
+//! COUNT, SUM, AVG, MIN, MAX and APPROX_COUNT_DISTINCT of the batch engine: the operators' accumulators, so
+//! that a query and a view never differ in a digit.
 
 use std::sync::Arc;
 
@@ -21,12 +21,13 @@ use crate::error::to_datafusion;
 use crate::functions::{Library, carried, summed_type};
 use crate::lower::convert;
 
-const FUNCTIONS: [AggregateFunction; 5] = [
+const FUNCTIONS: [AggregateFunction; 6] = [
     AggregateFunction::Count,
     AggregateFunction::Sum,
     AggregateFunction::Avg,
     AggregateFunction::Min,
     AggregateFunction::Max,
+    AggregateFunction::ApproxCountDistinct,
 ];
 
 /// Finds an aggregate by name.
@@ -69,6 +70,10 @@ pub(crate) fn convert_arguments(
     library: &Library,
 ) -> PlanResult<()> {
     let Some(function) = function_of(&call.func) else { return Ok(()) };
+    if function == AggregateFunction::ApproxCountDistinct {
+        // It counts each value once as it is.
+        call.params.distinct = false;
+    }
     for argument in &mut call.params.args {
         let from = argument.get_type(schema)?;
         let class = Class::of(&from);
@@ -150,7 +155,7 @@ impl AggregateUDFImpl for Aggregate {
 
     fn return_type(&self, arg_types: &[DataType]) -> PlanResult<DataType> {
         let argument = match arg_types {
-            [] => DataType::Int64,
+            [] if self.function == AggregateFunction::Count => DataType::Int64,
             [one] => one.clone(),
             [first, ..] if self.function == AggregateFunction::Count => first.clone(),
             _ => {
@@ -174,12 +179,12 @@ impl AggregateUDFImpl for Aggregate {
     }
 
     fn is_nullable(&self) -> bool {
-        self.function != AggregateFunction::Count
+        !self.function.is_count()
     }
 
     fn default_value(&self, data_type: &DataType) -> PlanResult<ScalarValue> {
         match self.function {
-            AggregateFunction::Count => Ok(ScalarValue::Int64(Some(0))),
+            function if function.is_count() => Ok(ScalarValue::Int64(Some(0))),
             _ => ScalarValue::try_from(data_type),
         }
     }

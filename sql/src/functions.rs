@@ -17,8 +17,8 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow::array::{Array, ArrayRef};
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use datafusion::common::{Result as PlanResult, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
@@ -92,10 +92,9 @@ impl Call<'_> {
     }
 
     /// An argument as integers.
-    pub(crate) fn int(&self, index: usize) -> Result<arrow::array::Int64Array> {
-        use arrow::array::AsArray;
+    pub(crate) fn int(&self, index: usize) -> Result<Int64Array> {
         let array = values::convert(&self.arrays[index], &DataType::Int64, self.zone)?;
-        Ok(array.as_primitive::<arrow::datatypes::Int64Type>().clone())
+        Ok(array.as_primitive::<Int64Type>().clone())
     }
 
     /// An argument as doubles.
@@ -236,6 +235,11 @@ impl Library {
     /// A value as it is, declared to be NULL perhaps.
     pub(crate) fn nullable(&self) -> Arc<ScalarUDF> {
         self.make(NULLABLE.name.to_owned(), &NULLABLE, None)
+    }
+
+    /// A count, 0 where it is NULL.
+    pub(crate) fn or_zero(&self) -> Arc<ScalarUDF> {
+        self.make(OR_ZERO.name.to_owned(), &OR_ZERO, None)
     }
 
     fn make(&self, name: String, entry: &'static Entry, target: Option<DataType>) -> Arc<ScalarUDF> {
@@ -442,6 +446,17 @@ static NULLABLE: Entry = Entry {
     strict: false,
 };
 
+static OR_ZERO: Entry = Entry {
+    name: "$or_zero",
+    arity: (1, 1),
+    returns: |_| Ok(DataType::Int64),
+    eval: |call| {
+        let counts = call.arrays[0].as_primitive::<Int64Type>();
+        Ok(Arc::new(Int64Array::from_iter_values(counts.iter().map(|count| count.unwrap_or(0)))))
+    },
+    strict: false,
+};
+
 fn boolean(_: &Types<'_>) -> Result<DataType> {
     Ok(DataType::Boolean)
 }
@@ -528,10 +543,9 @@ fn explicit_cast(call: &Call<'_>) -> Result<ArrayRef> {
         return Ok(Arc::new(unsigned));
     }
     if call.returns == DataType::Int64 && values::class_of(source)? == Class::UInt {
-        use arrow::array::AsArray;
         let unsigned = arrow::compute::cast(source, &DataType::UInt64)?;
         let unsigned = unsigned.as_primitive::<arrow::datatypes::UInt64Type>();
-        return Ok(Arc::new(unsigned.unary::<_, arrow::datatypes::Int64Type>(u64::cast_signed)));
+        return Ok(Arc::new(unsigned.unary::<_, Int64Type>(u64::cast_signed)));
     }
     if let Some(Class::Decimal(precision, scale)) = Class::of(&call.returns) {
         return clamped_decimals(call, precision, scale);

@@ -3,7 +3,8 @@
 //! A state maps each group to its number of rows and the state of each call. COUNT, SUM and AVG add up.
 //! MIN and MAX keep their value there too, and an ordered multiset of all values beside it, which is
 //! asked only when the value itself may have gone; DISTINCT keeps such a multiset to know when a value
-//! first comes and last goes. Calls over the same values share a multiset. Groups speak once an epoch,
+//! first comes and last goes. APPROX_COUNT_DISTINCT keeps how many registers have each greatest rank, and
+//! beside it a multiset of ranks. Calls over the same values share a multiset. Groups speak once an epoch,
 //! at the barrier, and only if their state changed.
 
 mod collect;
@@ -16,6 +17,7 @@ use arrow::array::{ArrayRef, AsArray, BooleanArray};
 use arrow::datatypes::{DataType, SchemaRef};
 use types::{Delta, Error, Result};
 
+use crate::accumulate::sketch::REGISTERS;
 use crate::accumulate::{ValueCodec, call_output_type};
 use crate::arrange::{Arrangement, Layout, by_shards, part_of};
 use crate::encoding::{HASH_BYTES, keyed};
@@ -26,13 +28,23 @@ use crate::run::Run;
 use crate::state::State;
 use groups::Groups;
 
-/// A multiset of values that some calls need: MIN and MAX in order, DISTINCT to count each once.
+/// A multiset that some calls need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Collection {
     pub(crate) arguments: Vec<usize>,
     pub(crate) filter: Option<usize>,
-    /// Whether it is for DISTINCT, where spellings that are equal in SQL are one value.
-    pub(crate) is_distinct: bool,
+    pub(crate) of: Collected,
+}
+
+/// What a multiset holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Collected {
+    /// Values in order, for MIN and MAX.
+    Ordered,
+    /// Values for DISTINCT, where spellings that are equal in SQL are one.
+    Distinct,
+    /// The register and rank of values, for APPROX_COUNT_DISTINCT.
+    Cells,
 }
 
 impl Collection {
@@ -40,8 +52,18 @@ impl Collection {
     pub(crate) fn what(&self) -> String {
         let arguments: Vec<String> = self.arguments.iter().map(|column| format!("#{column}")).collect();
         let filter = self.filter.map_or(String::new(), |column| format!(" where #{column}"));
-        let values = if self.is_distinct { "distinct values" } else { "values in order" };
-        format!("{values} of ({}){filter}, and how often each came in", arguments.join(", "))
+        let arguments = arguments.join(", ");
+        match self.of {
+            Collected::Ordered => {
+                format!("values in order of ({arguments}){filter}, and how often each came in")
+            }
+            Collected::Distinct => {
+                format!("distinct values of ({arguments}){filter}, and how often each came in")
+            }
+            Collected::Cells => format!(
+                "sketch of ({arguments}){filter}: {REGISTERS} registers, and how many values have each rank in them"
+            ),
+        }
     }
 
     /// Whether a call needs it.
@@ -50,17 +72,15 @@ impl Collection {
     }
 }
 
-fn is_ordered(function: AggregateFunction) -> bool {
-    matches!(function, AggregateFunction::Min | AggregateFunction::Max)
-}
-
 /// The multiset that a call needs, if it is not linear.
 fn collection(call: &AggregateCall) -> Option<Collection> {
-    (is_ordered(call.function) || call.distinct).then(|| Collection {
-        arguments: call.arguments.clone(),
-        filter: call.filter,
-        is_distinct: !is_ordered(call.function),
-    })
+    let of = match call.function {
+        AggregateFunction::Min | AggregateFunction::Max => Collected::Ordered,
+        AggregateFunction::ApproxCountDistinct => Collected::Cells,
+        _ if call.distinct => Collected::Distinct,
+        _ => return None,
+    };
+    Some(Collection { arguments: call.arguments.clone(), filter: call.filter, of })
 }
 
 /// The multisets of an aggregate, each a state; calls over the same values share one.
@@ -100,7 +120,7 @@ struct Call {
 struct ShapedCollection {
     arguments: Vec<usize>,
     filter: Option<usize>,
-    is_distinct: bool,
+    of: Collected,
     codec: ValueCodec,
 }
 
@@ -169,11 +189,10 @@ impl Shape {
             Ok(ShapedCollection {
                 arguments: one.arguments.iter().map(position).collect(),
                 filter: one.filter.as_ref().map(position),
-                is_distinct: one.is_distinct,
-                codec: if one.is_distinct {
-                    ValueCodec::distinct(&types)?
-                } else {
-                    ValueCodec::exact(&types)?
+                of: one.of,
+                codec: match one.of {
+                    Collected::Ordered => ValueCodec::exact(&types)?,
+                    Collected::Distinct | Collected::Cells => ValueCodec::distinct(&types)?,
                 },
             })
         };

@@ -7,7 +7,7 @@ use arrow::array::{
     UInt64Array,
 };
 use arrow::datatypes::{DataType, i256};
-use operators::AggregateFunction::{self, Avg, Count, Max, Min, Sum};
+use operators::AggregateFunction::{self, ApproxCountDistinct, Avg, Count, Max, Min, Sum};
 use operators::accumulate::{Accumulator, Weights};
 use proptest::prelude::*;
 
@@ -50,6 +50,7 @@ fn output_types_are_those_of_mysql() {
     check(Avg, DataType::Decimal128(30, 28), DataType::Decimal128(34, 30));
     check(Count, DataType::Utf8, DataType::Int64);
     check(Max, DataType::Utf8, DataType::Utf8);
+    check(ApproxCountDistinct, DataType::Decimal128(10, 2), DataType::Int64);
     for refused in [DataType::Utf8, DataType::Date32, DataType::Binary] {
         assert!(Sum.output_type(&refused, false).unwrap_err().message().contains("sum"));
     }
@@ -112,11 +113,12 @@ fn an_aggregate_over_nothing_is_null_and_a_count_zero() {
         assert!(result.is_null(0), "{function:?}");
     }
     check(Count, Arc::new(Int64Array::from(vec![None::<i64>])), "0");
+    check(ApproxCountDistinct, Arc::new(Int64Array::from(vec![None::<i64>])), "0");
 }
 
 #[test]
 fn more_taken_away_than_there_was_is_corrupt() {
-    for function in [Count, Sum, Avg, Min, Max] {
+    for function in [Count, Sum, Avg, Min, Max, ApproxCountDistinct] {
         let error = evaluate(function, Arc::new(Int64Array::from(vec![3])), &[-1]).unwrap_err();
         assert_eq!(error.kind(), types::ErrorKind::Corrupt, "{function:?}");
     }
@@ -154,7 +156,7 @@ fn distinct_counts_each_value_once_and_again_after_its_last_goes() {
 /// All accumulators over a nullable BIGINT.
 fn accumulators(weights: Weights) -> Vec<Accumulator> {
     let mut all = Vec::new();
-    for function in [Count, Sum, Avg, Min, Max] {
+    for function in [Count, Sum, Avg, Min, Max, ApproxCountDistinct] {
         for distinct in [false, true] {
             all.push(Accumulator::new(function, &[DataType::Int64], distinct, weights).unwrap());
         }

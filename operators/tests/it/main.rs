@@ -15,4 +15,5 @@ mod model;
 mod pitfalls;
 mod plans;
 mod properties;
+mod sketches;
 mod states;

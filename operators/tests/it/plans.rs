@@ -217,7 +217,7 @@ pub(crate) fn join_plan(
 
 /// Every aggregate over each type that it takes.
 pub(crate) fn all_calls() -> Vec<AggregateCall> {
-    use AggregateFunction::{Avg, Count, Max, Min, Sum};
+    use AggregateFunction::{ApproxCountDistinct, Avg, Count, Max, Min, Sum};
     let mut calls = vec![call(Count, &[]), filtered(call(Count, &[]), 5), call(Count, &[1, 2])];
     for column in 1..5 {
         calls.push(call(Count, &[column]));
@@ -233,6 +233,9 @@ pub(crate) fn all_calls() -> Vec<AggregateCall> {
         }
     }
     calls.push(distinct(Count, &[1, 2]));
+    // Over few values, of which no two share a register, the estimate is exact.
+    calls.push(call(ApproxCountDistinct, &[1]));
+    calls.push(filtered(call(ApproxCountDistinct, &[2]), 5));
     calls.push(call(Min, &[5]));
     calls
 }

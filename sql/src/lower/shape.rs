@@ -14,7 +14,10 @@ use datafusion::logical_expr::{
     lit,
 };
 
+use operators::AggregateFunction;
+
 use super::subquery::{has_subquery, refused};
+use crate::aggregates;
 use crate::functions::{Library, call_udf};
 
 /// What a correlated subquery amounts to.
@@ -184,11 +187,27 @@ fn of_aggregate(aggregate: &Aggregate, subquery: &Subquery, library: &Library) -
     for (call, (qualifier, field)) in aggregate.aggr_expr.iter().zip(aggregate.schema.iter()) {
         let one = Aggregate::try_new(Arc::clone(&input), Vec::new(), vec![call.clone()])?;
         let value = Expr::ScalarSubquery(with_plan(subquery, LogicalPlan::Aggregate(one)));
+        let value = match counts_beside_count(call) {
+            true => call_udf(library.or_zero(), vec![value]),
+            false => value,
+        };
         // The engine is of two minds whether a count of nothing may be NULL.
         let value = call_udf(library.nullable(), vec![value]);
         columns.push((Column::from((qualifier, field)), value));
     }
     Ok(OneRow { condition: None, columns })
+}
+
+/// Whether a call counts, but not by the name that the engine knows: over no rows it would take it for NULL.
+fn counts_beside_count(call: &Expr) -> bool {
+    match call {
+        Expr::Alias(alias) => counts_beside_count(&alias.expr),
+        Expr::AggregateFunction(call) => {
+            let function = aggregates::function_of(&call.func);
+            function.is_some_and(|function| function.is_count() && function != AggregateFunction::Count)
+        }
+        _ => false,
+    }
 }
 
 /// The rows below the SELECT list, and the value over them.

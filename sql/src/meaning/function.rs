@@ -205,6 +205,17 @@ impl Rewrite<'_> {
         if crate::aggregates::find(name).is_none() {
             return Err(unsupported(&format!("aggregate {}()", name.to_uppercase())));
         }
+        let FunctionArguments::List(list) = &function.args else {
+            return Err(unsupported(&format!("{function}")));
+        };
+        let is_all = |one: &FunctionArg| matches!(one, FunctionArg::Unnamed(FunctionArgExpr::Wildcard));
+        if name != "count" && list.args.iter().any(is_all) {
+            return Err(Error::mysql(1064, format!("{}(*): only COUNT takes *", name.to_uppercase())));
+        }
+        if list.args.is_empty() {
+            let text = format!("incorrect parameter count in the call to native function '{name}'");
+            return Err(Error::mysql(1582, text));
+        }
         function.name = ObjectName::from(vec![Ident::new(name)]);
         if let Some(filter) = &mut function.filter {
             self.predicate(filter)?;

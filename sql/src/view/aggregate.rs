@@ -96,7 +96,7 @@ impl Compiler<'_> {
         Ok(AggregateCall { function, arguments, distinct, filter })
     }
 
-    /// COUNT is never NULL; others are not if every group has a row that counts.
+    /// What counts is never NULL; others are not if every group has a row that counts.
     fn output_not_null(&self, aggregate: &Aggregate, columns: &Columns, input: NodeId) -> Vec<bool> {
         let known = &self.facts(input).not_null;
         let schema = aggregate.input.schema();
@@ -105,8 +105,7 @@ impl Compiler<'_> {
         let calls = columns.calls.iter().map(|call| {
             let arguments_known =
                 call.arguments.iter().all(|at| never_null(&columns.exprs[*at], schema, known));
-            call.function == AggregateFunction::Count
-                || (is_grouped && call.filter.is_none() && arguments_known)
+            call.function.is_count() || (is_grouped && call.filter.is_none() && arguments_known)
         });
         groups.chain(calls).collect()
     }

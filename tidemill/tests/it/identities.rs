@@ -21,6 +21,8 @@ const VIEWS: &[(&str, usize, &str)] = &[
     ("both", 1, "SELECT n FROM t UNION ALL SELECT k FROM u"),
     ("pairs", 2, "SELECT t.g, u.k FROM t JOIN u ON t.n = u.k"),
     ("left_pairs", 2, "SELECT t.n, u.name FROM t LEFT JOIN u ON t.n = u.k"),
+    ("estimates", 2, "SELECT g, APPROX_COUNT_DISTINCT(n) AS n FROM t GROUP BY g"),
+    ("estimate", 2, "SELECT APPROX_COUNT_DISTINCT(g) AS g, APPROX_COUNT_DISTINCT(n) AS n FROM t"),
     ("present", 1, "SELECT g FROM t WHERE n IN (SELECT k FROM u)"),
 ];
 

@@ -1,11 +1,12 @@
-//! The change of a multiset of values: for each group, the values that came and went.
+//! The change of a multiset: for each group, the values (or their cells of a sketch) that came and went.
 
 use arrow::array::ArrayRef;
 use types::Result;
 
 use super::groups::Groups;
-use super::{ShapedCollection, filter_of, pick};
+use super::{Collected, ShapedCollection, filter_of, pick};
 use crate::accumulate::effective_weights;
+use crate::accumulate::sketch::Cell;
 use crate::encoding::EncodedRows;
 use crate::merge::{Deletions, merge_runs};
 use crate::run::{Run, RunBuilder, StateKind, consolidate_rows};
@@ -32,10 +33,14 @@ impl Collecting {
         let mut rows = EncodedRows::with_capacity(slots.len());
         let mut counted = Vec::with_capacity(slots.len());
         for ((value, weight), slot) in values.iter().zip(effective).zip(slots) {
-            if weight != 0 {
-                rows.push(groups.key(*slot), value);
-                counted.push(weight);
+            if weight == 0 {
+                continue;
             }
+            match collection.of {
+                Collected::Cells => rows.push(groups.key(*slot), &Cell::of(value).encode()),
+                Collected::Ordered | Collected::Distinct => rows.push(groups.key(*slot), value),
+            }
+            counted.push(weight);
         }
         self.runs.push(consolidate_rows(&rows, &counted)?);
         Ok(())

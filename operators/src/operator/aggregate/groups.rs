@@ -1,15 +1,18 @@
 //! The groups that an epoch touches: as they were, as they become, and what that puts out.
 //!
 //! The stored value of a group is its number of rows, then for each call the state of its accumulator,
-//! or the present value of a MIN or MAX (its length and one, then its bytes; 0 if there is none).
+//! or the present value of a MIN or MAX (its length and one, then its bytes; 0 if there is none), or the
+//! registers of a sketch by their greatest rank.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, UInt32Array, new_null_array};
+use arrow::array::{Array, ArrayRef, Int64Array, UInt32Array, new_null_array};
 use arrow::compute::{concat, take};
 use types::{Delta, Error, ErrorKind, Result};
 
-use super::{Call, Shape, filter_of, is_ordered, pick};
+use super::{Call, Collected, Shape, filter_of, pick};
+use crate::accumulate::sketch::{Cell, Ranks};
 use crate::accumulate::wire::{
     read_bytes, read_i64, read_unsigned, write_bytes, write_signed, write_unsigned,
 };
@@ -46,6 +49,7 @@ struct Columns {
 enum Values {
     Linear(Linear),
     Extremes(Vec<Option<Vec<u8>>>),
+    Sketches(Vec<Ranks>),
 }
 
 impl<'a> Groups<'a> {
@@ -54,12 +58,16 @@ impl<'a> Groups<'a> {
         let before = state.get_sorted(&keys)?;
         let mut calls = Vec::with_capacity(shape.calls.len());
         for call in &shape.calls {
-            calls.push(if is_ordered(call.function) {
-                Values::Extremes(vec![None; keys.len()])
-            } else {
-                let mut linear = Linear::new(call.function, &call.argument_types)?;
-                linear.grow(keys.len());
-                Values::Linear(linear)
+            calls.push(match call.function {
+                AggregateFunction::Min | AggregateFunction::Max => Values::Extremes(vec![None; keys.len()]),
+                AggregateFunction::ApproxCountDistinct => {
+                    Values::Sketches(vec![Ranks::default(); keys.len()])
+                }
+                AggregateFunction::Count | AggregateFunction::Sum | AggregateFunction::Avg => {
+                    let mut linear = Linear::new(call.function, &call.argument_types)?;
+                    linear.grow(keys.len());
+                    Values::Linear(linear)
+                }
             });
         }
         let mut rows = vec![0; keys.len()];
@@ -74,6 +82,7 @@ impl<'a> Groups<'a> {
                             extremes[group] = Some(read_bytes(&mut bytes)?.to_vec());
                         }
                     }
+                    Values::Sketches(sketches) => sketches[group] = Ranks::read(&mut bytes)?,
                 }
             }
             if !bytes.is_empty() {
@@ -102,6 +111,10 @@ impl<'a> Groups<'a> {
                 Values::Extremes(extremes) => {
                     let codec = &shape.collections[collection_of(call)?].codec;
                     decode_optional(codec, extremes.iter().map(Option::as_deref).collect())
+                }
+                Values::Sketches(sketches) => {
+                    let estimates = sketches.iter().map(Ranks::estimate);
+                    Ok(Arc::new(Int64Array::from_iter_values(estimates)) as ArrayRef)
                 }
             };
             columns.arrays.push(array?);
@@ -158,7 +171,7 @@ impl<'a> Groups<'a> {
     ) -> Result<()> {
         let collection = &shape.collections[index];
         self.check_taken(shape, index, state, change)?;
-        if collection.is_distinct {
+        if collection.of == Collected::Distinct {
             let (rows, weights) = crossings(state, change, 0..change.n_rows())?;
             let slots = self.slots_of(rows.iter().copied());
             let values = rows.iter().zip(&slots).map(|(row, slot)| &row[self.keys[*slot as usize].len()..]);
@@ -173,7 +186,10 @@ impl<'a> Groups<'a> {
         let slots = self.slots_of((0..change.n_rows()).map(|entry| change.key(entry)));
         for call_index in 0..shape.calls.len() {
             if shape.calls[call_index].collection == Some(index) {
-                self.update_extremes(shape, call_index, state, change, &slots)?;
+                match collection.of {
+                    Collected::Cells => self.update_sketches(call_index, state, change, &slots)?,
+                    _ => self.update_extremes(shape, call_index, state, change, &slots)?,
+                }
             }
         }
         Ok(())
@@ -187,7 +203,10 @@ impl<'a> Groups<'a> {
             if add_weights(weight, change.weight(*entry))? < 0 {
                 let slot = self.slots_of([*row].into_iter())[0];
                 let key = self.keys[slot as usize];
-                let value = shape.collections[index].codec.text(&row[key.len()..]);
+                let value = match shape.collections[index].of {
+                    Collected::Cells => "one of a sketch".to_owned(),
+                    _ => shape.collections[index].codec.text(&row[key.len()..]),
+                };
                 return Err(Error::corrupt(format!(
                     "a value that is not there is taken away: {value} in group {}",
                     shape.group_text(key)
@@ -238,6 +257,34 @@ impl<'a> Groups<'a> {
         }
         for group in (0..extremes.len()).filter(|group| is_lost[*group]) {
             extremes[group] = find_extreme(call.function, codec, state, change, self.keys[group])?;
+        }
+        Ok(())
+    }
+
+    /// Registers whose greatest rank may be another one: before and after the change.
+    fn update_sketches(
+        &mut self,
+        call_index: usize,
+        state: &State,
+        change: &Run,
+        slots: &[u32],
+    ) -> Result<()> {
+        let Values::Sketches(sketches) = &mut self.calls[call_index] else {
+            return Err(Error::invalid("a sketch without its cells"));
+        };
+        let mut entry = 0;
+        while entry < slots.len() {
+            let (row, group) = (change.key(entry), slots[entry] as usize);
+            // All cells of the register, which stand together.
+            let register = &row[..row.len() - 1];
+            let range = change.prefix_range(register);
+            let hash = hash_of(row);
+            let before: Vec<_> =
+                state.runs(hash..=hash)?.into_iter().map(|run| (run, run.prefix_range(register))).collect();
+            let after = before.iter().cloned().chain([(change, range.clone())]).collect();
+            let rank = |parts| greatest_rank(parts, self.keys[group].len());
+            sketches[group].change(rank(before)?, rank(after)?)?;
+            entry = range.end;
         }
         Ok(())
     }
@@ -298,6 +345,7 @@ impl<'a> Groups<'a> {
                         write_bytes(extreme, bytes);
                     }
                 },
+                Values::Sketches(sketches) => sketches[group].write(bytes),
             }
         }
     }
@@ -307,7 +355,7 @@ impl<'a> Groups<'a> {
         for (group, rows) in self.rows.iter().enumerate() {
             let counts = self.calls.iter().map(|values| match values {
                 Values::Linear(linear) => linear.count(group),
-                Values::Extremes(_) => 0,
+                Values::Extremes(_) | Values::Sketches(_) => 0,
             });
             let least = counts.fold(*rows, i64::min);
             if least < 0 {
@@ -325,6 +373,7 @@ impl<'a> Groups<'a> {
         let is_empty = self.calls.iter().all(|values| match values {
             Values::Linear(linear) => linear.is_zero(group),
             Values::Extremes(extremes) => extremes[group].is_none(),
+            Values::Sketches(sketches) => sketches[group].is_empty(),
         });
         if is_empty {
             return Ok(());
@@ -352,6 +401,14 @@ impl<'a> Groups<'a> {
 
 fn collection_of(call: &Call) -> Result<usize> {
     call.collection.ok_or_else(|| Error::invalid("a minimum without its values"))
+}
+
+/// The greatest rank in parts of runs that hold the cells of one register; 0 if there are none.
+fn greatest_rank(parts: Vec<(&Run, std::ops::Range<usize>)>, key_bytes: usize) -> Result<u8> {
+    match MergeBack::new(parts).next_weight()? {
+        Some((row, _)) => Ok(Cell::decode(&row[key_bytes..])?.rank),
+        None => Ok(0),
+    }
 }
 
 /// Looks for the MIN or MAX of a group among all its values, the change included.

@@ -176,7 +176,7 @@ impl<'a, 'c> Generator<'a, 'c> {
         match self.choices.below(10) {
             0..=3 => Expr::Aggregate { function: "COUNT", is_distinct: false, argument: None },
             4..=6 => {
-                let function = self.choices.of(&["COUNT", "SUM", "MIN", "MAX"]);
+                let function = self.choices.of(&["COUNT", "SUM", "MIN", "MAX", "APPROX_COUNT_DISTINCT"]);
                 let argument = self.own_column();
                 let is_distinct = self.choices.chance(3);
                 Expr::Aggregate { function, is_distinct, argument: Some(Box::new(argument)) }
