@@ -105,6 +105,11 @@ impl JobDoor {
         self.compactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The job's newest epoch, once it has taken over.
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        self.frontier.borrow().map(|frontier| frontier.epoch)
+    }
+
     /// The refresh that is asked for.
     pub(crate) fn requested(&self) -> Option<Request> {
         self.request.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -12,7 +12,7 @@ use sql::catalog::{Catalog, ViewState};
 use store::Snapshot;
 use tokio_util::sync::CancellationToken;
 use types::records::{EpochRecord, MAIN_JOB};
-use types::{Error, ErrorKind, JobId, Result, TableId};
+use types::{Epoch, Error, ErrorKind, JobId, Result, TableId};
 
 use crate::records::read_epoch_record;
 use crate::shared::Shared;
@@ -20,7 +20,8 @@ use crate::{JobKind, fill, job};
 
 /// How often the catalog is looked at even if nobody said that it changed.
 const LOOK_EVERY_MS: u64 = 1_000;
-/// A run that lived so long has recovered: its next failure begins with the shortest pause.
+/// A run that lived so long, or decided an epoch, has recovered: its next failure begins with the shortest
+/// pause.
 const HEALTHY_MS: u64 = 10_000;
 
 /// What is to run.
@@ -101,6 +102,7 @@ async fn keep(shared: Arc<Shared>, job: JobId, what: Wanted, stop: CancellationT
     let mut pause_ms = first_ms;
     while !stop.is_cancelled() {
         let began = tokio::time::Instant::now();
+        let before = door.epoch();
         let token = stop.clone();
         let run = match what {
             Wanted::Continuous => {
@@ -122,11 +124,11 @@ async fn keep(shared: Arc<Shared>, job: JobId, what: Wanted, stop: CancellationT
         if error.kind() == ErrorKind::Closed || stop.is_cancelled() {
             break;
         }
-        tracing::warn!(job = job.0, %error, pause_ms, "job failed, it is started again");
-        metrics::counter!("tidemill_job_restarts_total").increment(1);
-        if began.elapsed() >= Duration::from_millis(HEALTHY_MS) {
+        if began.elapsed() >= Duration::from_millis(HEALTHY_MS) || has_decided(before, door.epoch()) {
             pause_ms = first_ms;
         }
+        tracing::warn!(job = job.0, %error, pause_ms, "job failed, it is started again");
+        metrics::counter!("tidemill_job_restarts_total").increment(1);
         if !may_succeed_later(&error) {
             // Whoever waits for the refresh hears of it; it is not tried for ever.
             if let Some(request) = door.requested() {
@@ -148,6 +150,11 @@ async fn keep(shared: Arc<Shared>, job: JobId, what: Wanted, stop: CancellationT
     shared.catalog_changed();
     stop.cancel();
     Ok(())
+}
+
+/// Whether a run decided an epoch: a take-over, which shows the frontier first, is none.
+fn has_decided(before: Option<Epoch>, after: Option<Epoch>) -> bool {
+    before.is_some_and(|before| after.is_some_and(|after| after > before))
 }
 
 fn may_succeed_later(error: &Error) -> bool {
@@ -176,4 +183,18 @@ async fn stay_away(shared: &Shared, job: JobId, stop: &CancellationToken) {
 async fn newest_record(shared: &Shared, job: JobId) -> Result<Option<EpochRecord>> {
     let snapshot = Snapshot::newest(Arc::clone(&shared.store)).await?;
     read_epoch_record(&snapshot, job).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_moved_the_frontier_has_recovered() {
+        let epoch = |number| Some(Epoch(number));
+        assert!(has_decided(epoch(3), epoch(4)));
+        assert!(!has_decided(epoch(3), epoch(3)), "it took over and failed");
+        assert!(!has_decided(None, epoch(3)), "it may have found that frontier");
+        assert!(!has_decided(None, None) && !has_decided(epoch(3), None));
+    }
 }
