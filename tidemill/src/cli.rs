@@ -28,7 +28,7 @@ enum Command {
     Coordinator(CoordinatorArguments),
     /// A SQL shell over a server or a data directory.
     Sql(SqlArguments),
-    /// Replays three real days of flights and checks the views all the way.
+    /// Replays real days of flights and checks the views all the way.
     Demo(DemoArguments),
 }
 
@@ -106,6 +106,9 @@ struct DemoArguments {
     /// Where MySQL clients connect; a free port without --serve.
     #[arg(long)]
     listen: Option<SocketAddr>,
+    /// How many of the three days are replayed.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3))]
+    days: u8,
 }
 
 impl Cli {
@@ -217,7 +220,7 @@ async fn demo(arguments: DemoArguments) -> Result<ExitCode> {
     let tidemill = Tidemill::open(config).await?;
     let address = tidemill.mysql_address().context("the server listens")?;
     let mut said = Ok(());
-    let outcome = crate::demo::run(address, |line| {
+    let outcome = crate::demo::run(address, arguments.days, |line| {
         if let Err(error) = say(&line) {
             said = Err(error);
         }

@@ -12,6 +12,9 @@ const PLANES: &str = include_str!("../../../examples/data/planes.csv");
 const WEATHER: &str = include_str!("../../../examples/data/weather.csv");
 const FLIGHTS: &str = include_str!("../../../examples/data/flights.csv");
 
+/// The day of the month on which the flights begin.
+const FIRST_DAY: i64 = 7;
+
 /// How long before its scheduled departure a flight is put into the table.
 const SCHEDULED_AHEAD: Duration = Duration::hours(2);
 
@@ -109,27 +112,24 @@ pub(super) const FLIGHTS_TABLE: &str = "CREATE TABLE flights (time_hour DATETIME
     sched_dep DATETIME NOT NULL, dep_delay INT, arr_delay INT, air_time INT, distance INT NOT NULL, \
     landed TINYINT NOT NULL DEFAULT 0, PRIMARY KEY (time_hour, carrier, flight, origin))";
 
-/// The log, in the order of the simulated clock.
-pub(super) fn events() -> Result<Vec<Event>> {
+/// The log of the first days, in the order of the simulated clock.
+pub(super) fn events(n_days: u8) -> Result<Vec<Event>> {
     let mut reader = csv::Reader::from_reader(FLIGHTS.as_bytes());
     let headers = reader.headers()?.clone();
     let mut events = Vec::new();
     for record in reader.records() {
         let record = record?;
         let flight = Row { headers: &headers, record: &record };
-        flight_events(&flight, &mut events)?;
+        if flight.integer("day")?.context("column day is missing")? < FIRST_DAY + i64::from(n_days) {
+            flight_events(&flight, &mut events)?;
+        }
     }
     events.sort_by_key(|event| event.at);
     Ok(events)
 }
 
 fn flight_events(flight: &Row<'_>, events: &mut Vec<Event>) -> Result<()> {
-    let integer = |name: &str| -> Result<Option<i64>> {
-        flight
-            .get(name)?
-            .map(|value| value.parse::<i64>().with_context(|| format!("column {name}")))
-            .transpose()
-    };
+    let integer = |name: &str| flight.integer(name);
     let required = |name: &str| integer(name)?.with_context(|| format!("column {name} is missing"));
     let (year, month, day) = (required("year")?, required("month")?, required("day")?);
     let date = NaiveDate::from_ymd_opt(i32::try_from(year)?, u32::try_from(month)?, u32::try_from(day)?);
@@ -180,6 +180,12 @@ impl Row<'_> {
         let position = self.headers.iter().position(|header| header == name);
         let value = self.record.get(position.with_context(|| format!("no column {name}"))?);
         Ok(value.filter(|value| !value.is_empty() && *value != "NA"))
+    }
+
+    /// The value of a column of whole numbers.
+    fn integer(&self, name: &str) -> Result<Option<i64>> {
+        let value = self.get(name)?.map(str::parse::<i64>);
+        value.transpose().with_context(|| format!("column {name}"))
     }
 }
 
