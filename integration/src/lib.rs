@@ -4,11 +4,15 @@
 //! on a free port and is ended by its own process id, whatever becomes of the test.
 
 mod client;
+mod ports;
 mod process;
+mod proxy;
 pub mod random;
 
 pub use client::{Client, connect};
-pub use process::{Binary, Server, ServerOptions};
+pub use ports::free_port;
+pub use process::{Binary, Death, Server, ServerOptions, until};
+pub use proxy::Proxy;
 
 /// Whether the long versions of the tests were asked for (`make soak`).
 #[must_use]

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a server may take to say that it is listening; generous, as CI machines are slow.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a process may take to say or do what it is waited for; generous, as CI machines are slow.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long an ended process may take to go.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often it is looked at.
+const POLL: Duration = Duration::from_millis(10);
 
 /// The built `tidemill` binary.
 pub struct Binary {
@@ -55,11 +56,33 @@ pub struct ServerOptions {
     pub environment: BTreeMap<String, String>,
 }
 
+/// How a process ended.
+#[derive(Clone, Debug)]
+pub struct Death {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub output: Vec<String>,
+}
+
+impl Death {
+    /// Whether it was ended by a fail point that kills it (`return(kill)`), and by nothing else.
+    #[must_use]
+    pub fn is_by_fail_point(&self, name: &str) -> bool {
+        let said = format!("fail point {name}: the process is killed");
+        self.status.signal() == Some(SIGKILL) && self.output.contains(&said)
+    }
+}
+
+/// The number of the signal that cannot be caught.
+const SIGKILL: i32 = 9;
+
 /// A running process; killed when dropped.
 pub struct Server {
     child: Child,
     addresses: BTreeMap<String, SocketAddr>,
     lines: mpsc::Receiver<String>,
+    output: Vec<String>,
 }
 
 impl Server {
@@ -69,10 +92,28 @@ impl Server {
     /// If it does not start; its output says why.
     #[must_use]
     pub fn start(data_dir: &Path, options: &ServerOptions) -> Server {
+        let mut server = Server::begin(data_dir, options);
+        if !server.get_ready() {
+            panic!("the server did not get ready: {:?}", server.end());
+        }
+        server
+    }
+
+    /// Starts `tidemill server` on a data directory and waits for nothing.
+    #[must_use]
+    pub fn begin(data_dir: &Path, options: &ServerOptions) -> Server {
         let data_dir = data_dir.to_str().expect("a path in UTF-8");
         let mut arguments = vec!["server", "--data-dir", data_dir, "--listen", "127.0.0.1:0"];
         arguments.extend(options.arguments.iter().map(String::as_str));
-        Server::run(&arguments, &options.environment, "tidemill is listening on ")
+        Server::spawn(&arguments, &options.environment)
+    }
+
+    /// Waits until a server that was begun is listening; `false` if it has ended before.
+    ///
+    /// # Panics
+    /// If it is too slow.
+    pub fn get_ready(&mut self) -> bool {
+        self.wait_line("tidemill is listening on ").is_some()
     }
 
     /// Starts any subcommand and waits for a line with a prefix, whose rest is an address.
@@ -81,24 +122,19 @@ impl Server {
     /// If it ends or the time is over before it says so.
     #[must_use]
     pub fn run(arguments: &[&str], environment: &BTreeMap<String, String>, ready: &str) -> Server {
-        match Server::try_run(arguments, environment, ready) {
-            Ok(server) => server,
-            Err(output) => panic!("tidemill {} did not get ready: {output}", arguments.join(" ")),
+        let mut server = Server::spawn(arguments, environment);
+        if server.wait_line(ready).is_none() {
+            panic!("tidemill {} did not get ready: {:?}", arguments.join(" "), server.end());
         }
+        server
     }
 
-    /// As [`Server::run`], for processes that may end before they are ready.
-    ///
-    /// # Errors
-    /// What it printed, if it ended or was too slow.
+    /// Starts any subcommand and waits for nothing.
     ///
     /// # Panics
     /// If the binary cannot be run at all.
-    pub fn try_run(
-        arguments: &[&str],
-        environment: &BTreeMap<String, String>,
-        ready: &str,
-    ) -> Result<Server, String> {
+    #[must_use]
+    pub fn spawn(arguments: &[&str], environment: &BTreeMap<String, String>) -> Server {
         let mut command = Binary::find().command();
         command
             .args(arguments)
@@ -110,31 +146,39 @@ impl Server {
         let (sender, lines) = mpsc::sync_channel(100_000);
         forward(child.stdout.take().expect("stdout is piped"), sender.clone());
         forward(child.stderr.take().expect("stderr is piped"), sender);
-        let mut server = Server { child, addresses: BTreeMap::new(), lines };
-        let mut output = String::new();
+        Server { child, addresses: BTreeMap::new(), lines, output: Vec::new() }
+    }
+
+    /// Waits until it prints a line with a text, and returns the line; `None` if it ends before.
+    ///
+    /// # Panics
+    /// If it is too slow.
+    pub fn wait_line(&mut self, text: &str) -> Option<String> {
         loop {
-            match server.lines.recv_timeout(START_TIMEOUT) {
+            match self.lines.recv_timeout(TIMEOUT) {
                 Ok(line) => {
-                    server.note_address(&line);
-                    if line.contains(ready) {
-                        return Ok(server);
+                    self.note(line.clone());
+                    if line.contains(text) {
+                        return Some(line);
                     }
-                    output.push_str(&line);
-                    output.push('\n');
                 }
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(output),
-                Err(mpsc::RecvTimeoutError::Timeout) => return Err(format!("{output}(timed out)")),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    panic!("the process did not say \"{text}\" in time: {}", self.output.join("\n"))
+                }
             }
         }
     }
 
-    /// Remembers `<name> is listening on <address>`.
-    fn note_address(&mut self, line: &str) {
-        let Some((before, after)) = line.split_once(" is listening on ") else { return };
-        let name = before.rsplit(' ').next().unwrap_or(before);
-        if let Ok(address) = after.trim().parse() {
-            self.addresses.insert(name.to_owned(), address);
+    /// Remembers what it printed, and `<name> is listening on <address>`.
+    fn note(&mut self, line: String) {
+        if let Some((before, after)) = line.split_once(" is listening on ") {
+            let name = before.rsplit(' ').next().unwrap_or(before);
+            if let Ok(address) = after.trim().parse() {
+                self.addresses.insert(name.to_owned(), address);
+            }
         }
+        self.output.push(line);
     }
 
     /// The address it said it listens on, by the name it used (`tidemill`, `store`, `coordinator`).
@@ -155,16 +199,11 @@ impl Server {
     /// Kills it with SIGKILL and waits until it is gone.
     ///
     /// # Panics
-    /// If it cannot be waited for.
+    /// If it had ended by itself before, or ends in another way.
     pub fn kill(mut self) {
-        self.kill_now();
-    }
-
-    fn kill_now(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            self.child.kill().expect("a child can be killed");
-        }
-        self.child.wait().expect("a child can be waited for");
+        self.child.kill().expect("a child can be killed");
+        let death = self.end();
+        assert_eq!(death.status.signal(), Some(SIGKILL), "{death:?}");
     }
 
     /// Asks it to end with SIGTERM and waits.
@@ -173,25 +212,70 @@ impl Server {
     /// If it does not end in time.
     #[must_use]
     pub fn terminate(mut self) -> ExitStatus {
-        let id = self.child.id().to_string();
-        let status = Command::new("kill").args(["-TERM", &id]).status().expect("kill runs");
-        assert!(status.success(), "the process {id} is there");
-        self.wait_exit()
+        self.signal("-TERM");
+        self.end().status
     }
 
-    /// Waits until it ends by itself (a fail point).
+    /// Sends it a signal by the name that `kill` knows it by.
+    ///
+    /// # Panics
+    /// If it is not there any more.
+    pub fn signal(&self, signal: &str) {
+        let id = self.child.id().to_string();
+        let status = Command::new("kill").args([signal, &id]).status().expect("kill runs");
+        assert!(status.success(), "the process {id} is there");
+    }
+
+    /// Waits until it ends by itself (a fail point), while others go on.
     ///
     /// # Panics
     /// If it does not end in time.
-    pub fn wait_exit(&mut self) -> ExitStatus {
+    pub async fn wait_exit(&mut self) -> Death {
         let mut waited = Duration::ZERO;
-        loop {
+        while self.is_running() {
+            self.assert_in_time(waited);
+            tokio::time::sleep(POLL).await;
+            waited += POLL;
+        }
+        self.end()
+    }
+
+    /// As [`Server::wait_exit`], while nobody else goes on.
+    ///
+    /// # Panics
+    /// If it does not end in time.
+    pub fn end(&mut self) -> Death {
+        let mut waited = Duration::ZERO;
+        let status = loop {
             if let Some(status) = self.child.try_wait().expect("a child can be asked") {
-                return status;
+                break status;
             }
-            assert!(waited < EXIT_TIMEOUT, "the process does not end");
-            pause(Duration::from_millis(20));
-            waited += Duration::from_millis(20);
+            self.assert_in_time(waited);
+            pause(POLL);
+            waited += POLL;
+        };
+        // Its pipes end with it; what they still hold is read to the end.
+        while let Ok(line) = self.lines.recv_timeout(TIMEOUT) {
+            self.note(line);
+        }
+        Death { status, output: std::mem::take(&mut self.output) }
+    }
+
+    fn assert_in_time(&mut self, waited: Duration) {
+        assert!(waited < TIMEOUT, "the process goes on and on: {}", self.output().join("\n"));
+    }
+
+    /// Waits until it has printed a line with a text, while others go on.
+    ///
+    /// # Panics
+    /// If it ends before, or is too slow.
+    pub async fn said(&mut self, text: &str) {
+        let mut waited = Duration::ZERO;
+        while !self.output().iter().any(|line| line.contains(text)) {
+            let output = || self.output.join("\n");
+            assert!(waited < TIMEOUT, "the process did not say \"{text}\" in time: {}", output());
+            tokio::time::sleep(POLL).await;
+            waited += POLL;
         }
     }
 
@@ -203,21 +287,40 @@ impl Server {
         self.child.try_wait().expect("a child can be asked").is_none()
     }
 
-    /// What it printed since the last call.
-    pub fn output(&self) -> Vec<String> {
-        self.lines.try_iter().collect()
+    /// What it has printed.
+    pub fn output(&mut self) -> &[String] {
+        while let Ok(line) = self.lines.try_recv() {
+            self.note(line);
+        }
+        &self.output
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.kill_now();
+        if let Ok(None) = self.child.try_wait() {
+            self.child.kill().expect("a child can be killed");
+        }
+        self.child.wait().expect("a child can be waited for");
+    }
+}
+
+/// Waits until something becomes true that another process does, which has no event to wait on.
+///
+/// # Panics
+/// If it takes too long.
+pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let mut waited = Duration::ZERO;
+    while !holds().await {
+        assert!(waited < TIMEOUT, "{what}: not in time");
+        tokio::time::sleep(POLL).await;
+        waited += POLL;
     }
 }
 
 /// Polls another process, which has no event to wait on.
 #[allow(clippy::disallowed_methods, reason = "waits on a condition of another process, with a limit")]
-pub(crate) fn pause(duration: Duration) {
+fn pause(duration: Duration) {
     std::thread::sleep(duration);
 }
 

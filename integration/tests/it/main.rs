@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic rather than return errors")]
 
 mod clients;
+mod demo;
 mod histories;
 mod kills;
