@@ -243,7 +243,12 @@ impl Effects {
         };
         match error {
             KeyError::Locked(lock) => {
-                tracing::debug!(job = self.job.0, start_ts = start_ts.0, holder = lock.start_ts.0, "locked");
+                tracing::info!(
+                    job = self.job.0,
+                    start_ts = start_ts.0,
+                    holder = lock.start_ts.0,
+                    "the primary's prewrite was refused: the epoch record is locked"
+                );
                 // Locks that readers pass by are met here only; a dead owner's must not stay for ever.
                 match self.resolve(&lock, Timestamp::ZERO, false).await {
                     Err(error) if !is_away(&error) => Answer::Failed(error),

@@ -107,13 +107,21 @@ impl Load {
 
     /// Runs until the server is gone, or somebody calls [`Load::stop`].
     pub(super) async fn run(&self, address: SocketAddr) {
-        self.stop.store(false, Ordering::Relaxed);
-        let writers = futures::future::join_all((0..3).map(|_| self.write(address)));
-        let makers = futures::future::join_all((0..2).map(|_| self.make_views(address)));
-        futures::join!(writers, makers);
+        futures::join!(self.run_writers(address), self.run_makers(address));
     }
 
-    /// Ends [`Load::run`].
+    /// As [`Load::run`], without makers of views.
+    pub(super) async fn run_writers(&self, address: SocketAddr) {
+        self.stop.store(false, Ordering::Relaxed);
+        futures::future::join_all((0..3).map(|_| self.write(address))).await;
+    }
+
+    /// The makers of views beside [`Load::run_writers`].
+    pub(super) async fn run_makers(&self, address: SocketAddr) {
+        futures::future::join_all((0..2).map(|_| self.make_views(address))).await;
+    }
+
+    /// Ends what runs.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }

@@ -39,7 +39,7 @@ async fn a_zombie_coordinator_that_goes_on_changes_nothing() {
         println!("stopped at {point}");
         let address = server.address();
         let risen = rise(&proxy, &place, &load, address, (point, *refusal));
-        (_, newest) = futures::join!(load.run(address), risen);
+        (_, newest) = futures::join!(load.run_writers(address), risen);
         load.check(address).await;
     }
     assert!(server.terminate().success());
@@ -58,7 +58,22 @@ async fn rise(
     let mut zombie =
         place.start_coordinator_at("127.0.0.1:0", &format!("{point}=3*off->1*return(stop)->off"));
     proxy.lead_to(zombie.address_of("coordinator"));
+    // Without fills, it is the job of the views that it is stopped in, after its take-over.
     zombie.said(&format!("fail point {point}: the process is stopped")).await;
+    let (_, zombie) =
+        futures::join!(load.run_makers(server), go_on(proxy, place, load, server, (point, refusal), zombie));
+    zombie
+}
+
+/// Has another coordinator take over, then lets the stopped one go on, and leads the server back to it.
+async fn go_on(
+    proxy: &Proxy,
+    place: &Place,
+    load: &Load,
+    server: SocketAddr,
+    (point, refusal): (&str, Option<&str>),
+    mut zombie: Server,
+) -> Server {
     let other = place.start_coordinator_at("127.0.0.1:0", "");
     proxy.lead_to(other.address_of("coordinator"));
     load.written(10).await;
