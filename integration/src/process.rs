@@ -100,6 +100,9 @@ impl Server {
     }
 
     /// Starts `tidemill server` on a data directory and waits for nothing.
+    ///
+    /// # Panics
+    /// If the binary cannot be run at all.
     #[must_use]
     pub fn begin(data_dir: &Path, options: &ServerOptions) -> Server {
         let data_dir = data_dir.to_str().expect("a path in UTF-8");
