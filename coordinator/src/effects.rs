@@ -297,7 +297,16 @@ impl Effects {
         let mut attempt = 0;
         let answer = loop {
             match fate(self.store.check_txn_status(&request).await) {
-                Ok(fate) => break Answer::Fate(fate),
+                Ok(fate) => {
+                    if fate == Fate::RolledBack {
+                        tracing::info!(
+                            job = self.job.0,
+                            start_ts = start_ts.0,
+                            "the primary was rolled back"
+                        );
+                    }
+                    break Answer::Fate(fate);
+                }
                 Err(error) => {
                     if let Err(error) = self.again(id, &mut attempt, None, error).await {
                         break unknown_or_failed(error);

@@ -83,6 +83,8 @@ pub struct Server {
     addresses: BTreeMap<String, SocketAddr>,
     lines: mpsc::Receiver<String>,
     output: Vec<String>,
+    /// Lines of the output up to the one that was last waited for.
+    heard: usize,
 }
 
 impl Server {
@@ -149,7 +151,7 @@ impl Server {
         let (sender, lines) = mpsc::sync_channel(100_000);
         forward(child.stdout.take().expect("stdout is piped"), sender.clone());
         forward(child.stderr.take().expect("stderr is piped"), sender);
-        Server { child, addresses: BTreeMap::new(), lines, output: Vec::new() }
+        Server { child, addresses: BTreeMap::new(), lines, output: Vec::new(), heard: 0 }
     }
 
     /// Waits until it prints a line with a text, and returns the line; `None` if it ends before.
@@ -268,15 +270,22 @@ impl Server {
         assert!(waited < TIMEOUT, "the process goes on and on: {}", self.output().join("\n"));
     }
 
-    /// Waits until it has printed a line with a text, while others go on.
+    /// Waits until it has printed a line with one of the texts, after the one that was last waited for here,
+    /// while others go on.
     ///
     /// # Panics
-    /// If it ends before, or is too slow.
-    pub async fn said(&mut self, text: &str) {
+    /// If it is too slow, or ends before.
+    pub async fn said(&mut self, texts: &[&str]) {
         let mut waited = Duration::ZERO;
-        while !self.output().iter().any(|line| line.contains(text)) {
+        loop {
+            let heard = self.heard;
+            let says = |line: &String| texts.iter().any(|text| line.contains(text));
+            if let Some(at) = self.output()[heard..].iter().position(says) {
+                self.heard += at + 1;
+                return;
+            }
             let output = || self.output.join("\n");
-            assert!(waited < TIMEOUT, "the process did not say \"{text}\" in time: {}", output());
+            assert!(waited < TIMEOUT, "the process said none of {texts:?} in time: {}", output());
             tokio::time::sleep(POLL).await;
             waited += POLL;
         }
