@@ -224,13 +224,6 @@ impl Load {
         assert_eq!(left, self.views.lock().await.acknowledged, "the views that are left");
     }
 
-    /// Waits until the views have caught up with what is written by now: epochs are decided.
-    pub(super) async fn caught_up(&self, address: SocketAddr) {
-        let mut client = connect(address, "test").await.unwrap();
-        client.must("SET tidemill_read_mode = 'wait'").await;
-        client.must_rows("SELECT * FROM totals").await;
-    }
-
     /// Whether a view becomes ready before the server dies.
     pub(super) async fn is_published(&self, address: SocketAddr, view: &str) -> bool {
         let Ok(mut client) = connect(address, "test").await else { return false };
@@ -284,6 +277,26 @@ impl Load {
         .await;
         there.into_iter().collect()
     }
+}
+
+/// Generation and epoch of the job that maintains the views.
+pub(super) async fn frontier(address: SocketAddr) -> (u64, u64) {
+    let mut client = connect(address, "test").await.unwrap();
+    let jobs =
+        client.must_rows("SELECT generation, epoch FROM tidemill.jobs WHERE kind = 'continuous'").await;
+    let numbers: Vec<u64> =
+        jobs.iter().flat_map(|job| job.split(" | ")).map(|n| n.parse().unwrap()).collect();
+    let [generation, epoch] = numbers[..] else { panic!("one continuous job: {jobs:?}") };
+    (generation, epoch)
+}
+
+/// Waits until a newer generation than that of a frontier has decided an epoch.
+pub(super) async fn taken_over(address: SocketAddr, before: (u64, u64)) {
+    until("a newer generation decides", async || {
+        let (generation, epoch) = frontier(address).await;
+        generation > before.0 && epoch > before.1
+    })
+    .await;
 }
 
 /// Only a connection that broke leaves open what became of a statement; an answer must not be an error.

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 use integration::{Proxy, Server};
 
-use super::load::Load;
+use super::load::{Load, frontier, taken_over};
 use super::processes::{Place, prepare};
 
 /// Where the zombie is stopped, and whether it is refused when it goes on.
@@ -80,20 +80,21 @@ async fn go_on(
     (point, is_refused): (&str, bool),
     mut zombie: Server,
 ) -> Server {
+    let stopped = frontier(server).await;
     let other = place.start_coordinator_at("127.0.0.1:0", "");
     proxy.lead_to(other.address_of("coordinator"));
     load.written(10).await;
-    load.caught_up(server).await;
+    taken_over(server, stopped).await;
     zombie.signal("-CONT");
     zombie.said(&[&format!("fail point {point}: the process goes on")]).await;
     if is_refused {
         zombie.said(REFUSALS).await;
     }
     load.written(10).await;
-    load.caught_up(server).await;
+    let deposed = frontier(server).await;
     proxy.lead_to(zombie.address_of("coordinator"));
     load.written(10).await;
-    load.caught_up(server).await;
+    taken_over(server, deposed).await;
     load.stop();
     drop(other);
     zombie
