@@ -177,15 +177,13 @@ impl Load {
         }
     }
 
-    /// Makes and drops a table, again and again.
-    pub(super) async fn make_tables(&self, address: SocketAddr) {
+    /// Runs statements again and again, until the server is gone.
+    pub(super) async fn repeat(&self, address: SocketAddr, statements: &[&str]) {
         let Ok(mut client) = connect(address, "test").await else { return };
-        loop {
-            for statement in ["CREATE TABLE IF NOT EXISTS made (id INT PRIMARY KEY)", "DROP TABLE made"] {
-                let changed = client.run(statement).await;
-                if changed.is_err() {
-                    return assert_lost(changed, statement);
-                }
+        for statement in statements.iter().cycle() {
+            let changed = client.run(statement).await;
+            if changed.is_err() {
+                return assert_lost(changed, statement);
             }
         }
     }

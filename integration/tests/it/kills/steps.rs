@@ -14,6 +14,9 @@ const NEVER_REACHED: &[&str] = &["coordinator::before_draw_commit"];
 
 const ROLLED_BACK: &str = "runtime::rolled_back";
 
+/// Words of points that lie beside the epochs.
+const OF_FILLS: &[&str] = &["fill", "ddl", "sweep", "collected", "adopted", "maintenance"];
+
 fn points() -> impl Iterator<Item = &'static str> {
     tidemill::fail_points().into_iter().filter(|point| !NEVER_REACHED.contains(point))
 }
@@ -31,9 +34,18 @@ fn cause(point: &str) -> (&'static str, &'static str) {
         "coordinator::before_ask" | "coordinator::after_ask" => {
             ("", "coordinator::before_commit_primary=3*off->1*return(lose)->off")
         }
-        // An epoch that publishes a view meets another change of the catalog, which tables are made for.
+        // An epoch that publishes a view meets another change of the catalog.
         ROLLED_BACK => ("runtime::prepared=sleep(30)", ""),
         _ => ("", ""),
+    }
+}
+
+/// Statements that are run beside the load, again and again, to make a server come by a point.
+fn beside(point: &str) -> &'static [&'static str] {
+    match point {
+        ROLLED_BACK => &["CREATE TABLE IF NOT EXISTS made (id INT PRIMARY KEY)", "DROP TABLE made"],
+        _ if point.contains("maintenance") => &["OPTIMIZE TABLE totals, named"],
+        _ => &[],
     }
 }
 
@@ -47,6 +59,7 @@ fn n_passes(point: &str, round: u64) -> u64 {
         | "coordinator::after_ask"
         | "runtime::definitions_loaded"
         | ROLLED_BACK => 0,
+        _ if point.contains("maintenance") => 0,
         _ if point.starts_with("store::") => 40 + 17 * round,
         _ => 3 + round,
     }
@@ -69,12 +82,8 @@ async fn server_dies(load: &Load, mut server: Server, point: &str) {
     // It may not get ready: some points lie before.
     let death = if server.get_ready() {
         let address = server.address();
-        let make_tables = async {
-            if point == ROLLED_BACK {
-                load.make_tables(address).await;
-            }
-        };
-        let (_, (), death) = futures::join!(load.run(address), make_tables, server.wait_exit());
+        let beside = load.repeat(address, beside(point));
+        let (_, (), death) = futures::join!(load.run(address), beside, server.wait_exit());
         death
     } else {
         server.wait_exit().await
@@ -131,16 +140,14 @@ async fn apart(points: Vec<&'static str>) {
 
 #[tokio::test]
 async fn a_server_killed_at_each_step_of_the_store_and_of_an_epoch_loses_nothing() {
-    let of_fills = ["fill", "ddl", "sweep", "collected", "adopted"];
     let points = points().filter(|point| !is_of_coordinator(point));
-    apart(points.filter(|point| !of_fills.iter().any(|word| point.contains(word))).collect()).await;
+    apart(points.filter(|point| !OF_FILLS.iter().any(|word| point.contains(word))).collect()).await;
 }
 
 #[tokio::test]
-async fn a_server_killed_at_each_step_of_fills_ddl_and_sweeping_loses_nothing() {
-    let of_fills = ["fill", "ddl", "sweep", "collected", "adopted"];
+async fn a_server_killed_at_each_step_of_fills_ddl_and_upkeep_loses_nothing() {
     let points = points().filter(|point| !is_of_coordinator(point));
-    apart(points.filter(|point| of_fills.iter().any(|word| point.contains(word))).collect()).await;
+    apart(points.filter(|point| OF_FILLS.iter().any(|word| point.contains(word))).collect()).await;
 }
 
 #[tokio::test]
