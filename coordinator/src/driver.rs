@@ -150,7 +150,11 @@ impl Driver {
     }
 
     fn feed(&mut self, event: Event) {
+        let was_over = self.machine.over().is_some();
         let commands = self.machine.handle(event);
+        if let Some(error) = self.machine.over().filter(|_| !was_over) {
+            tracing::info!(job = self.machine.job().0, %error, "the run is over");
+        }
         self.follow(commands);
     }
 

@@ -255,7 +255,14 @@ impl Effects {
                     Ok(_) | Err(_) => Answer::Conflict,
                 }
             }
-            KeyError::WriteConflict { .. } => Answer::Conflict,
+            KeyError::WriteConflict { .. } => {
+                tracing::info!(
+                    job = self.job.0,
+                    start_ts = start_ts.0,
+                    "the primary's prewrite was refused: the epoch record is newer than the start"
+                );
+                Answer::Conflict
+            }
             error => unknown_or_failed(Error::from(error)),
         }
     }
@@ -276,7 +283,14 @@ impl Effects {
                 )))
             }
             Err(KeyError::CommitTsExpired { .. }) => Answer::Expired,
-            Err(KeyError::TxnLockNotFound(_) | KeyError::TxnNotFound { .. }) => Answer::LockGone,
+            Err(KeyError::TxnLockNotFound(_) | KeyError::TxnNotFound { .. }) => {
+                tracing::warn!(
+                    job = self.job.0,
+                    start_ts = start_ts.0,
+                    "the primary's commit was refused: its lock is gone"
+                );
+                Answer::LockGone
+            }
             Err(error) => unknown_or_failed(Error::from(error)),
         };
         if lost("coordinator::after_commit_primary") { lost_answer() } else { answer }

@@ -331,6 +331,21 @@ impl Machine {
         std::mem::take(&mut self.out)
     }
 
+    /// Whose epochs it decides.
+    #[must_use]
+    pub fn job(&self) -> JobId {
+        self.job
+    }
+
+    /// Why the run is over, if it is.
+    #[must_use]
+    pub fn over(&self) -> Option<&Error> {
+        match &self.phase {
+            Phase::Over { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+
     /// The piece of work whose answer the machine waits for.
     #[must_use]
     pub fn outstanding(&self) -> Option<WorkId> {

@@ -37,7 +37,7 @@ mod status;
 mod supervisor;
 
 pub use checkpoint::{Checkpoint, checkpoint_at};
-pub use failpoints::{FailPoints, POINTS};
+pub use failpoints::{FailPoints, LOSES_ROWS, POINTS};
 pub use maintenance::{Maintained, MaintenanceKind, MaintenanceStatus};
 pub use options::RuntimeOptions;
 pub use planner::{Planner, SqlPlanner};

@@ -5,6 +5,7 @@
 //! collection, and a place for runs. The conformance suite proves an implementation of them; the
 //! embedded engine is the first. This crate knows no SQL, no Arrow rows and no epochs.
 
+pub mod failpoints;
 pub mod traits;
 
 mod readers;

@@ -34,3 +34,10 @@ pub use tidemill::Tidemill;
 
 /// What the server calls itself; clients expect a number of MySQL's in front.
 pub const VERSION: &str = concat!("8.0.11-Tidemill-", env!("CARGO_PKG_VERSION"));
+
+/// The fail points of every crate, by which tests end, stop or fail a process that is built with the
+/// feature `failpoints`.
+#[must_use]
+pub fn fail_points() -> Vec<&'static str> {
+    [store::failpoints::POINTS, coordinator::failpoints::POINTS, runtime::POINTS].concat()
+}

@@ -23,7 +23,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<ExitCode> {
-    coordinator::failpoints::setup_from_environment()?;
+    let known = [tidemill::fail_points(), vec![runtime::LOSES_ROWS]].concat();
+    store::failpoints::setup_from_environment(&known)?;
     let cli = Cli::parse();
     let level = if cli.is_service() { "info,fjall=warn,lsm_tree=warn" } else { "error" };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));

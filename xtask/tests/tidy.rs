@@ -66,8 +66,8 @@ fn read(file: &Path) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-#[test]
-fn crates_depend_on_lower_levels_only() {
+/// The workspace's packages, as `cargo metadata` lists them.
+fn packages() -> Vec<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(root())
@@ -75,10 +75,33 @@ fn crates_depend_on_lower_levels_only() {
         .expect("cargo runs");
     assert!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("metadata is JSON");
-    let levels: BTreeMap<&str, u8> = LEVELS.iter().copied().collect();
     let packages = metadata["packages"].as_array().expect("metadata lists packages");
     assert!(packages.len() >= 10, "metadata lists the workspace");
-    for package in packages {
+    packages.clone()
+}
+
+/// Tests behind the feature `failpoints` are compiled by the workspace's tests, and by nobody else.
+#[test]
+fn fail_points_of_every_crate_are_on_in_the_workspaces_tests() {
+    let packages = packages();
+    let package = |name: &str| packages.iter().find(|package| package["name"] == name).expect("a package");
+    let on = package("tidemill")["features"]["failpoints"].as_array().expect("tidemill has fail points");
+    for package in &packages {
+        let name = package["name"].as_str().expect("a package has a name");
+        if name != "tidemill" && !package["features"]["failpoints"].is_null() {
+            assert!(on.contains(&format!("{name}/failpoints").into()), "tidemill leaves out those of {name}");
+        }
+    }
+    let dependencies = package("integration")["dependencies"].as_array().expect("dependencies");
+    let tidemill = dependencies.iter().find(|dependency| dependency["name"] == "tidemill");
+    let features = tidemill.and_then(|tidemill| tidemill["features"].as_array()).expect("features");
+    assert!(features.contains(&"failpoints".into()), "the integration tests have fail points");
+}
+
+#[test]
+fn crates_depend_on_lower_levels_only() {
+    let levels: BTreeMap<&str, u8> = LEVELS.iter().copied().collect();
+    for package in &packages() {
         let name = package["name"].as_str().expect("a package has a name");
         let level = levels.get(name).unwrap_or_else(|| panic!("crate {name} has no level"));
         for dependency in package["dependencies"].as_array().expect("a package lists dependencies") {

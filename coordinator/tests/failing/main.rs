@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator::failpoints::{POINTS, setup_from_environment};
+use coordinator::failpoints::POINTS;
 use coordinator::{
     CommitTimestamps, Coordinator, LocalCoordinator, LocalOptions, MachineOptions, TakeOverRequest,
 };
@@ -80,7 +80,7 @@ async fn what_a_fail_point_loses_is_recovered_from() {
 #[tokio::test]
 async fn the_child_runs_until_its_fail_point() {
     if std::env::var(CHILD).is_ok() {
-        setup_from_environment().unwrap();
+        store::failpoints::setup_from_environment(POINTS).unwrap();
         let delay_ms = std::env::var(VOTE_DELAY_MS).map_or(0, |text| text.parse().unwrap());
         runs(CommitTimestamps::Oracle, Duration::from_millis(delay_ms)).await;
         println!("the child is done");

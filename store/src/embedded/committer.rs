@@ -16,6 +16,7 @@ use super::core::{CommitRecord, Core, META_BOUND, META_COMMIT, WINDOW_MS};
 use super::directory::Directory;
 use super::format::seal_number;
 use crate::engine::{Batch, Durability, Engine, Space};
+use crate::failpoints;
 use crate::traits::Key;
 
 /// The most jobs that wait; more wait in their callers.
@@ -209,14 +210,14 @@ impl Committer {
         let sequence = self.sequence + 1;
         let newest = self.core.newest_commit().max(group.newest);
         batch.put(Space::Meta, META_COMMIT, CommitRecord { sequence, newest }.encode());
-        fail::fail_point!("store::before_sync", |_| Err(Error::unavailable("fail point before the sync")));
+        failpoints::pass("store::before_sync")?;
         group.engine.commit(batch, Durability::Synced)?;
-        fail::fail_point!("store::after_sync");
+        failpoints::pass("store::after_sync")?;
         self.sequence = sequence;
         if let Some(directory) = &mut self.directory {
             directory.reached(sequence)?;
         }
-        fail::fail_point!("store::before_acknowledge");
+        failpoints::pass("store::before_acknowledge")?;
         Ok(())
     }
 }

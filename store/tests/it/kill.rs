@@ -30,7 +30,7 @@ fn options() -> Options {
 fn child_process_writes_until_it_is_killed() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let _scenario = fail::FailScenario::setup();
+    store::failpoints::setup_from_environment(store::failpoints::POINTS).unwrap();
     runtime.block_on(async {
         let store = EmbeddedStore::open(directory, options()).unwrap();
         let writers = (0..WRITERS).map(|writer| write_for_ever(store.clone(), writer));
@@ -204,16 +204,14 @@ fn acknowledged_commits_survive_sigkill() {
     println!("{total} acknowledged commits");
 }
 
-/// The committer dies at each step of a durable write; run with the feature `failpoints`.
+/// The committer dies at each step of a durable write. Needs the feature `failpoints`, which the workspace's
+/// tests turn on.
 #[cfg(feature = "failpoints")]
 #[test]
 fn acknowledged_commits_survive_a_death_at_every_durable_step() {
     let directory = tempfile::tempdir().unwrap();
-    for step in ["store::before_sync", "store::after_sync", "store::before_acknowledge"] {
-        for action in ["25*off->panic", "40*off->return"] {
-            if action.ends_with("return") && step != "store::before_sync" {
-                continue;
-            }
+    for step in store::failpoints::POINTS {
+        for action in ["25*off->panic", "40*off->return", "30*off->return(abort)", "35*off->return(kill)"] {
             let acknowledged = run_and_kill(directory.path(), usize::MAX, &format!("{step}={action}"));
             assert!(!acknowledged.is_empty(), "{step}");
             let runtime =
