@@ -6,7 +6,7 @@
 //! under hidden handles. What it takes back must be there, otherwise the view is not what its state says,
 //! and the read fails rather than answer something.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::Int64Array;
@@ -297,7 +297,7 @@ impl Engine {
         }
         let keys: Vec<Key> = weights.keys().map(|key| Key::from(key.clone())).collect();
         let reads = Reads::new(Arc::clone(self.store()), scope.at, Writes::default());
-        let mut stored: HashMap<Key, Value> = HashMap::new();
+        let mut stored: BTreeMap<Key, Value> = BTreeMap::new();
         for chunk in keys.chunks(1024) {
             stored.extend(reads.stored(chunk).await?);
         }
@@ -315,9 +315,9 @@ impl Engine {
 }
 
 /// The keys of stored rows that are not wanted.
-fn unwanted_rows(info: &TableInfo, wanted: &Mask, stored: &HashMap<Key, Value>) -> Result<HashSet<Key>> {
+fn unwanted_rows(info: &TableInfo, wanted: &Mask, stored: &BTreeMap<Key, Value>) -> Result<BTreeSet<Key>> {
     if wanted.is_everything() || stored.is_empty() {
-        return Ok(HashSet::new());
+        return Ok(BTreeSet::new());
     }
     let columns: Vec<usize> = (0..info.columns.len()).collect();
     let mut decoder = RowDecoder::new(info, &columns)?;

@@ -8,6 +8,7 @@
 pub mod failpoints;
 pub mod traits;
 
+mod key_range;
 mod readers;
 mod snapshot;
 mod transaction;

@@ -13,45 +13,13 @@ use types::{Error, Result, Timestamp};
 
 use crate::readers::Reading;
 
+pub use crate::key_range::KeyRange;
+
 /// A raw key. Writes of an empty or a very long one are refused ([`crate::check_key_length`]); reads find
 /// nothing under it.
 pub type Key = Bytes;
 /// A raw value; may be empty, which is not the same as absent.
 pub type Value = Bytes;
-
-/// A half-open range of keys; an empty `end` means no upper bound.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyRange {
-    /// The first key, inclusive.
-    pub start: Key,
-    /// The end, exclusive; empty for none.
-    pub end: Key,
-}
-
-impl KeyRange {
-    /// A range of raw keys.
-    pub fn new(start: impl Into<Key>, end: impl Into<Key>) -> KeyRange {
-        KeyRange { start: start.into(), end: end.into() }
-    }
-
-    /// All keys with a prefix.
-    #[must_use]
-    pub fn prefix(prefix: &[u8]) -> KeyRange {
-        KeyRange::new(prefix.to_vec(), types::records::prefix_end(prefix))
-    }
-
-    /// Every key.
-    #[must_use]
-    pub fn all() -> KeyRange {
-        KeyRange::new(Vec::new(), Vec::new())
-    }
-
-    /// Whether a key lies in the range.
-    #[must_use]
-    pub fn contains(&self, key: &[u8]) -> bool {
-        key >= self.start.as_ref() && (self.end.is_empty() || key < self.end.as_ref())
-    }
-}
 
 /// At which timestamp to read, and which locks to look past.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
