@@ -171,7 +171,8 @@ fn the_incremental_estimate_is_that_of_the_batch_at_any_parallelism() {
         ],
     ];
     // Groups with the values that they hold then, from and up to.
-    let expected: [&[(i64, &[(i64, i64)])]; 4] = [
+    type Estimates = &'static [(i64, &'static [(i64, i64)])];
+    let expected: [Estimates; 4] = [
         &[(1, &[(0, 3_000)]), (2, &[(0, 10)]), (3, &[(5, 6)])],
         &[(1, &[(0, 1_000), (2_000, 4_000)]), (2, &[(0, 12)]), (3, &[(5, 6)])],
         &[(1, &[(2_000, 4_000)]), (2, &[(0, 12)])],
