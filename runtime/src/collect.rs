@@ -11,7 +11,7 @@ use std::time::Duration;
 use types::{ErrorKind, Result, Timestamp};
 
 use crate::shared::{Shared, job_of_hold};
-use crate::sweep::{Ledger, Swept, sweep, sweep_holds};
+use crate::sweep::{Swept, sweep, sweep_holds};
 
 /// Collects and sweeps until shutdown.
 ///
@@ -19,13 +19,12 @@ use crate::sweep::{Ledger, Swept, sweep, sweep_holds};
 /// `Closed` when the store is closed.
 pub(crate) async fn collect(shared: Arc<Shared>) -> Result<()> {
     let token = shared.supervisor.token();
-    let mut ledger = Ledger::default();
     loop {
         tokio::select! {
             () = token.cancelled() => return Ok(()),
             () = tokio::time::sleep(Duration::from_millis(shared.options.sweep_interval_ms)) => {}
         }
-        match pass(&shared, &mut ledger).await {
+        match pass(&shared).await {
             Ok(swept) if swept == Swept::default() => {}
             Ok(swept) => tracing::info!(run_parts = swept.run_parts, keys = swept.keys, "swept"),
             Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
@@ -34,17 +33,18 @@ pub(crate) async fn collect(shared: Arc<Shared>) -> Result<()> {
     }
 }
 
-/// One pass: release what lags, collect, sweep.
+/// One pass: release what lags, collect, sweep. Passes wait for each other.
 ///
 /// # Errors
 /// What the store says.
-pub(crate) async fn pass(shared: &Shared, ledger: &mut Ledger) -> Result<Swept> {
+pub(crate) async fn pass(shared: &Shared) -> Result<Swept> {
+    let mut ledger = shared.ledger.lock().await;
     let now = shared.store.read_timestamp().await?;
     release_lagging(shared, now).await?;
     sweep_holds(shared).await?;
     shared.store.collect_garbage(before(now, shared.options.history_life_time_ms)).await?;
     shared.pass("runtime::collected")?;
-    sweep(shared, ledger).await
+    sweep(shared, &mut ledger).await
 }
 
 fn before(now: Timestamp, ms: u64) -> Timestamp {

@@ -58,60 +58,65 @@ pub(crate) async fn serve(
     door: Arc<JobDoor>,
     token: CancellationToken,
 ) -> Result<()> {
-    loop {
+    while !token.is_cancelled() {
         shared.board.waiting_for(job, "a refresh");
         let (cancel, to) =
             door.requested().map_or_else(Default::default, |request| (request.cancel, request.to));
-        tokio::select! {
+        let served = tokio::select! {
             biased;
             // Dropped halfway it is as if the worker had died: the next take-over rolls its epoch back.
-            () = cancel.cancelled() => door.finish(to),
-            outcome = serve_asked(&shared, job, &door, &token) => outcome?,
-        }
-        tokio::select! {
-            () = token.cancelled() => return Ok(()),
-            () = door.poke.notified() => {}
+            () = cancel.cancelled() => {
+                door.finish(to);
+                true
+            }
+            served = serve_asked(&shared, job, &door, &token) => served?,
+        };
+        if !served {
+            tokio::select! {
+                () = token.cancelled() => {}
+                () = door.poke.notified() => {}
+            }
         }
     }
+    Ok(())
 }
 
+/// Does one thing that is asked for, `false` if nothing is. Only one: the next has a cancellation of its own.
 async fn serve_asked(
     shared: &Arc<Shared>,
     job: JobId,
     door: &Arc<JobDoor>,
     token: &CancellationToken,
-) -> Result<()> {
-    while !token.is_cancelled() {
-        let offered = shared.offers.wanted_cut(job);
-        let request = door.requested();
-        let asked = request.as_ref().filter(|request| request.path != RefreshPath::Full).map(|one| one.to);
-        let to = offered.or(asked);
-        if to.is_none() && !door.wants_compaction() {
-            return Ok(());
-        }
-        let worker = Worker::take_over(Arc::clone(shared), job, token.clone()).await?;
-        let door = Arc::clone(door);
-        let mut run = JobRun { worker, door, started: Instant::now(), last_opened_ms: 0 };
-        if let Some(to) = offered {
-            // What is replaced need not be brought up to date.
-            run.worker.skip_to(to);
-            run.commit(Target { request, adopts: true }).await?;
-            continue;
-        }
-        run.load().await?;
-        let Some(to) = to else {
-            // The view stays at its cut: only its runs change.
-            run.commit(Target::default()).await?;
-            continue;
-        };
-        while run.worker.frontier.cut < to && !token.is_cancelled() {
-            run.worker.absorb(to).await?;
-            shared.pass("runtime::absorbed")?;
-            run.commit(Target { request: request.clone(), adopts: false }).await?;
-        }
-        run.door.finish(to);
+) -> Result<bool> {
+    let offered = shared.offers.wanted_cut(job);
+    let request = door.requested();
+    let asked = request.as_ref().filter(|request| request.path != RefreshPath::Full).map(|one| one.to);
+    let to = offered.or(asked);
+    if to.is_none() && !door.wants_compaction() {
+        return Ok(false);
     }
-    Ok(())
+    let worker = Worker::take_over(Arc::clone(shared), job, token.clone()).await?;
+    let door = Arc::clone(door);
+    let mut run = JobRun { worker, door, started: Instant::now(), last_opened_ms: 0 };
+    if let Some(to) = offered {
+        // What is replaced need not be brought up to date.
+        run.worker.skip_to(to);
+        run.commit(Target { request, adopts: true }).await?;
+        return Ok(true);
+    }
+    run.load().await?;
+    let Some(to) = to else {
+        // The view stays at its cut: only its runs change.
+        run.commit(Target::default()).await?;
+        return Ok(true);
+    };
+    while run.worker.frontier.cut < to && !token.is_cancelled() {
+        run.worker.absorb(to).await?;
+        shared.pass("runtime::absorbed")?;
+        run.commit(Target { request: request.clone(), adopts: false }).await?;
+    }
+    run.door.finish(to);
+    Ok(true)
 }
 
 /// What an epoch is for.
@@ -164,7 +169,7 @@ impl JobRun {
         };
         let pending = Pending {
             changed: self.worker.absorbed.n_changes > 0 || !self.worker.views.faults.is_empty(),
-            asked: self.worker.shared.offers.any(self.worker.job),
+            asked: self.worker.shared.offers.any(self.worker.job) || self.door.wants_compaction(),
             full: self.worker.is_full(),
             timer_ms: None,
         };

@@ -16,11 +16,11 @@ use operators::Manifest;
 use sink::load_manifests;
 use sql::catalog::{TableDefinition, ViewState};
 use store::Snapshot;
+use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use types::{Error, ErrorKind, Result, TableId};
 
-use crate::sweep::Ledger;
 use crate::worker::view_of;
 use crate::{Runtime, collect};
 
@@ -30,11 +30,13 @@ pub(crate) use automatic::automatic;
 const TASKS_MAX: usize = 256;
 /// The pause before a job that did not answer is asked again.
 const ASK_AGAIN_MS: u64 = 20;
+/// How many idle intervals a merge that nobody asked for waits for its barrier.
+const AUTOMATIC_IDLE_INTERVALS: u64 = 4;
 
 /// What a task does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaintenanceKind {
-    /// OPTIMIZE TABLE: merges runs, drops dead versions, reclaims space.
+    /// OPTIMIZE TABLE: merges runs and drops dead versions.
     Compact,
     /// RECLUSTER: the same of a view with a cluster key, whose rows are always in its order.
     Recluster {
@@ -211,7 +213,8 @@ impl Runtime {
                 () = cancel.cancelled() => Err(Error::mysql(1105, "it was cancelled")),
                 outcome = runtime.compact(&definition, kind, automatic, states, number) => outcome,
             };
-            runtime.end(number, &definition, cancel.is_cancelled(), outcome.as_ref().err()).await?;
+            let (stored, error) = (definition.id(), outcome.as_ref().err());
+            runtime.end(number, &definition, stored, cancel.is_cancelled(), error).await;
             outcome
         };
         self.shared.supervisor.spawn(format!("maintenance task {number}"), task)
@@ -238,7 +241,16 @@ impl Runtime {
         // What follows the merges counts as one step.
         let n_steps = steps.len() as f64 + 1.0;
         for (done, states) in steps.into_iter().enumerate() {
-            self.merge_states(definition.id(), &states).await?;
+            let merged = self.merge_states(definition.id(), &states);
+            if automatic {
+                // It is found again; other views need not wait for a job that does not get on.
+                let limit_ms = shared.options.idle_interval_ms.saturating_mul(AUTOMATIC_IDLE_INTERVALS);
+                let merged = tokio::time::timeout(Duration::from_millis(limit_ms), merged).await;
+                merged
+                    .unwrap_or_else(|_| Err(Error::unavailable("the view's job decided no epoch in time")))?;
+            } else {
+                merged.await?;
+            }
             let percent = 100.0 * (done as f64 + 1.0) / n_steps;
             shared.maintenance.edit(number, |status| status.percent = percent);
         }
@@ -246,8 +258,8 @@ impl Runtime {
         let mut reclaimed = false;
         if !automatic {
             // The regular passes do so too, a little later.
-            collect::pass(shared, &mut Ledger::default()).await?;
-            if at_once || kind == MaintenanceKind::Compact {
+            collect::pass(shared).await?;
+            if at_once {
                 reclaimed = shared.store.compact().await?;
             }
         }
@@ -274,19 +286,44 @@ impl Runtime {
         }
     }
 
-    /// Notes that a task is over, and what it leaves.
+    /// Has the store rewrite what it keeps when tasks are over, whatever became of them: whether it did. Goes
+    /// on if nobody waits for it.
+    #[must_use]
+    pub fn reclaim(&self, after: Vec<JoinHandle<Result<Maintained>>>) -> JoinHandle<Result<bool>> {
+        let shared = Arc::clone(&self.shared);
+        let task = async move {
+            let stopped = shared.supervisor.token();
+            let work = async {
+                for task in after {
+                    // It has a row of its own that says how it ended.
+                    drop(task.await);
+                }
+                shared.store.compact().await
+            };
+            tokio::select! {
+                biased;
+                () = stopped.cancelled() => Err(Error::closed("the server shuts down")),
+                reclaimed = work => reclaimed,
+            }
+        };
+        self.shared.supervisor.spawn("reclaim of space".to_owned(), task)
+    }
+
+    /// Notes that a task is over, and what it leaves stored under an id.
     async fn end(
         &self,
         number: u64,
         definition: &TableDefinition,
+        stored: TableId,
         cancelled: bool,
         error: Option<&Error>,
-    ) -> Result<()> {
+    ) {
         let now = self.shared.store.read_timestamp().await;
         let (now_ms, after) = match (now, error) {
             (Ok(now), None) => {
-                let manifests = load_manifests(&self.shared.store, definition.id(), now).await?;
-                (Some(now.physical_ms()), Some(sizes(&manifests)))
+                // The task is over even if it cannot be measured.
+                let manifests = load_manifests(&self.shared.store, stored, now).await.ok();
+                (Some(now.physical_ms()), manifests.as_ref().map(sizes))
             }
             (now, _) => (now.ok().map(types::Timestamp::physical_ms), None),
         };
@@ -307,22 +344,24 @@ impl Runtime {
             status.bytes.1 = after.map(|(_, bytes)| bytes);
             status.error = error.map(ToString::to_string);
         });
-        Ok(())
     }
 
-    /// Follows the fill of a view that gets another order until it is swapped in.
+    /// Follows the fill of a view that gets another order until it is swapped in. No refresh has its turn
+    /// meanwhile.
     pub(crate) fn watch_clustering(
         &self,
         definition: &Arc<TableDefinition>,
         copy: TableId,
-        began_ms: u64,
+        status: MaintenanceStatus,
+        turn: Option<OwnedMutexGuard<()>>,
     ) -> JoinHandle<Result<()>> {
         let (runtime, definition) = (self.clone(), Arc::clone(definition));
-        let status = begun(&definition, MaintenanceKind::Cluster, false, &BTreeMap::new(), began_ms);
         let (number, cancel) = self.shared.maintenance.begin(status, Some(copy));
         let task = async move {
             let outcome = runtime.wait_published(copy).await;
-            runtime.end(number, &definition, cancel.is_cancelled(), outcome.as_ref().err()).await?;
+            drop(turn);
+            let error = outcome.as_ref().err();
+            runtime.end(number, &definition, copy, cancel.is_cancelled(), error).await;
             outcome
         };
         self.shared.supervisor.spawn(format!("maintenance task {number}"), task)
@@ -358,7 +397,7 @@ impl Runtime {
 }
 
 /// The row of a task that begins.
-fn begun(
+pub(crate) fn begun(
     definition: &TableDefinition,
     kind: MaintenanceKind,
     automatic: bool,

@@ -268,8 +268,7 @@ impl Runtime {
             door.finish(plan.to);
             outcome?
         } else {
-            self.wait_refreshed(id, job, &request).await?;
-            id
+            self.wait_refreshed(id, job, &request).await?
         };
         let snapshot = Snapshot::newest(Arc::clone(&self.shared.store)).await?;
         let record = RefreshRecord::read(&snapshot, view).await?;
@@ -322,7 +321,8 @@ impl Runtime {
         catalog.rebuild_view(id, &plan, now, change)
     }
 
-    async fn wait_refreshed(&self, id: TableId, job: JobId, request: &Request) -> Result<()> {
+    /// Waits for a refresh: the view that it refreshed, which is a new one if the rows got another order.
+    async fn wait_refreshed(&self, id: TableId, job: JobId, request: &Request) -> Result<TableId> {
         let token = self.shared.supervisor.token();
         loop {
             // Looked at first: what is decided until it is seen to be over is seen below.
@@ -332,7 +332,12 @@ impl Runtime {
                 .is_none_or(|door| door.requested().is_none_or(|pending| pending.to != request.to));
             let now = self.shared.store.read_timestamp().await?;
             let catalog = self.shared.catalog_at(now).await?;
-            let Some(definition) = catalog.tables.get(&id) else {
+            let swapped_in = || {
+                let mut views = catalog.views();
+                let found = views.find(|(_, _, view)| view.job == job && view.replaces.is_none());
+                found.map(|(_, definition, _)| definition)
+            };
+            let Some(definition) = catalog.tables.get(&id).or_else(swapped_in) else {
                 return Err(Error::mysql(1105, "the view was dropped while it was refreshed"));
             };
             if let ViewState::Faulted { reason, .. } = &view_of(definition)?.state {
@@ -341,7 +346,7 @@ impl Runtime {
             let snapshot = Snapshot::new(Arc::clone(&self.shared.store), now);
             let record = read_epoch_record(&snapshot, job).await?;
             if record.is_some_and(|record| record.cut >= request.to) {
-                return Ok(());
+                return Ok(definition.id());
             }
             let Some(door) = door.filter(|_| !is_over) else {
                 let error = self.shared.board.view(job, id).and_then(|known| known.last_error);

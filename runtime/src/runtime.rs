@@ -23,7 +23,7 @@ use crate::maintenance::{self, Maintenance};
 use crate::records::{ViewStats, rows_of};
 use crate::refresh::{self, Refreshing};
 use crate::shared::Shared;
-use crate::sweep::{Ledger, Swept};
+use crate::sweep::Swept;
 use crate::worker::view_of;
 use crate::{
     Checkpoint, EpochStatus, JobKind, JobStatus, OperatorStatus, Planner, RuntimeOptions, Supervisor,
@@ -78,6 +78,7 @@ impl Runtime {
             ddl: Mutex::new(()),
             refreshing: Refreshing::default(),
             maintenance: Maintenance::default(),
+            ledger: Mutex::default(),
             fill_failures: std::sync::Mutex::default(),
             catalog_changes: watch::Sender::new(0),
         });
@@ -442,7 +443,7 @@ impl Runtime {
     /// # Errors
     /// What the store says.
     pub async fn sweep_now(&self) -> Result<(usize, usize)> {
-        let Swept { run_parts, keys } = collect::pass(&self.shared, &mut Ledger::default()).await?;
+        let Swept { run_parts, keys } = collect::pass(&self.shared).await?;
         Ok((run_parts, keys))
     }
 

@@ -14,6 +14,7 @@ use crate::adoption::Offers;
 use crate::board::Board;
 use crate::maintenance::Maintenance;
 use crate::refresh::Refreshing;
+use crate::sweep::Ledger;
 use crate::{RuntimeOptions, Supervisor};
 
 /// Failed fills that are remembered for whoever waits for them.
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) refreshing: Refreshing,
     /// Tasks that only change how views are stored.
     pub(crate) maintenance: Maintenance,
+    /// What the sweeper remembers; held during a pass, of which there is one at a time.
+    pub(crate) ledger: Mutex<Ledger>,
     /// Why fills of views that were to replace others failed: those views are gone from the catalog.
     pub(crate) fill_failures: std::sync::Mutex<BTreeMap<TableId, String>>,
     /// Counts changes of the catalog made in this process; the director and waiters watch it.

@@ -121,8 +121,13 @@ pub enum Statement {
     },
     /// REFRESH MATERIALIZED VIEW.
     RefreshMaterializedView(Box<RefreshMaterializedView>),
-    /// OPTIMIZE TABLE, with or without COMPACT.
-    OptimizeTable(Vec<TableName>),
+    /// OPTIMIZE TABLE.
+    OptimizeTable {
+        /// The tables and views.
+        names: Vec<TableName>,
+        /// COMPACT: the store rewrites what it keeps.
+        compact: bool,
+    },
     /// VERIFY MATERIALIZED VIEW.
     VerifyMaterializedView {
         /// The view.

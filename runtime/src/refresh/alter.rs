@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sink::load_manifests;
 use sql::catalog::{Catalog, CatalogChange, Refresh, ViewState};
 use store::Snapshot;
 use types::{Error, Result, TableId, Timestamp};
 
-use crate::Runtime;
 use crate::ddl::{commit_ddl, job_of_name, require_view};
-use crate::maintenance::check_stored;
+use crate::maintenance::{begun, check_stored};
 use crate::records::read_epoch_record;
 use crate::worker::view_of;
+use crate::{MaintenanceKind, Runtime};
 
 impl Runtime {
     /// ALTER MATERIALIZED VIEW ... CANCEL: gives up the fill, refresh or maintenance of a view that runs. A
@@ -129,8 +130,9 @@ impl Runtime {
         let (_, definition) = self.view_now(database, name).await?;
         // A refresh meanwhile would move the checkpoint.
         let turn = self.shared.refreshing.turn(view_of(&definition)?.job);
-        let turn = turn.lock().await;
+        let turn = turn.lock_owned().await;
         let (now, definition) = self.view_now(database, name).await?;
+        let manifests = load_manifests(&self.shared.store, definition.id(), now).await?;
         let snapshot = Snapshot::new(Arc::clone(&self.shared.store), now);
         let view = view_of(&definition)?;
         let own_job = view.has_own_job().then_some(view.job);
@@ -150,6 +152,7 @@ impl Runtime {
             if view.state == ViewState::Unfilled {
                 return refused(format!("view '{full_name}' has never been refreshed: REFRESH it first"));
             }
+            catalog.check_not_replaced(definition)?;
             let same = view.cluster_by.len() == columns.len()
                 && view.cluster_by.iter().zip(columns).all(|(old, new)| old.eq_ignore_ascii_case(new));
             if same {
@@ -160,9 +163,11 @@ impl Runtime {
             Ok(change)
         };
         let change = commit_ddl(&self.shared, &make).await?;
-        drop(turn);
         let Some(created) = change.created else { return Ok(()) };
-        let ended = self.watch_clustering(&definition, created.id(), now.physical_ms());
+        // Other views of a continuous job need not wait.
+        let turn = own_job.is_some().then_some(turn);
+        let status = begun(&definition, MaintenanceKind::Cluster, false, &manifests, now.physical_ms());
+        let ended = self.watch_clustering(&definition, created.id(), status, turn);
         if background {
             return Ok(());
         }

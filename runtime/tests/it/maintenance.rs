@@ -310,7 +310,10 @@ async fn clustering_goes_on_after_a_crash_and_ends_when_it_is_cancelled() {
     assert_eq!(world.newest_task().await.state, "cancelled");
     assert_eq!(world.view_id("v").await, old);
     world.runtime.cluster_view("test", "v", &columns, true).await.unwrap();
-    check_message(world.runtime.cluster_view("test", "v", &columns, true).await, 1105, "");
+    for columns in [&columns[..], &[]] {
+        let again = world.runtime.cluster_view("test", "v", columns, true).await;
+        check_message(again, 1105, "is being replaced already");
+    }
     let world = world.restart().await;
     assert!(clustering(&world).await, "the fill is there, and so is its row");
     world.check("v").await;
@@ -371,10 +374,8 @@ async fn refreshes_and_maintenance_of_one_view_do_not_disturb_each_other() {
         for round in 0..12 {
             world.write(&[("t", round, Some((round % 3, 1))), ("t", 100 + round, None)]).await;
             let kind = if round % 4 == 3 { RefreshKind::Full } else { RefreshKind::Incremental };
-            // A full refresh cannot begin while the view gets another order; it says so.
-            if let Err(error) = refresh(kind).await {
-                assert!(error.message().contains("is being replaced"), "{error}");
-            }
+            // It waits while the view gets another order.
+            refresh(kind).await.unwrap();
             world.check("v").await;
         }
     };
@@ -400,5 +401,59 @@ async fn refreshes_and_maintenance_of_one_view_do_not_disturb_each_other() {
     world.check("v").await;
     assert_eq!(world.tiers("v").await.0, 0);
     assert_eq!(world.catalog().await.views().count(), 1);
+    world.runtime.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_would_be_lost_with_the_old_order_is_refused_and_a_refresh_waits() {
+    let world = World::new().await;
+    world.write_tiers().await;
+    let text = format!("CREATE MATERIALIZED VIEW v WITH (refresh = 'on demand') AS {COPY}");
+    world.run_create(&text, false).await.unwrap();
+    world.runtime.refresh_view("test", "v", RefreshKind::Auto, None).await.unwrap();
+    let last = world.write_few().await;
+    world.fail.arm_always("runtime::fill_piece_read");
+    world.runtime.cluster_view("test", "v", &["grp".to_owned()], true).await.unwrap();
+    check_message(world.runtime.suspend_view("test", "v").await, 1105, "is being replaced already");
+    let options = [("refresh".to_owned(), "every 5 minutes".to_owned())].into();
+    let set = world.runtime.set_view_options("test", "v", &options, false).await;
+    check_message(set, 1105, "is being replaced already");
+    let refreshing = world.runtime.refresh_view("test", "v", RefreshKind::Full, None);
+    let going_on = async {
+        let hits = || world.fail.hits().get("runtime::fill_piece_read").copied().unwrap_or(0);
+        let before = hits();
+        until("another try", async || hits() > before).await;
+        world.fail.disarm_all();
+    };
+    let (refreshed, ()) = futures::join!(refreshing, going_on);
+    let view = world.table("v").await;
+    assert_eq!(refreshed.unwrap().view, view.id());
+    assert_eq!(view.info.primary_key, [1, 0]);
+    assert!(world.check("v").await >= last);
+    world.runtime.suspend_view("test", "v").await.unwrap();
+    world.runtime.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_compactions_of_one_job_do_not_wait_for_its_idle_interval() {
+    let world = World::with(runtime::RuntimeOptions { idle_interval_ms: 3_600_000, ..options() }).await;
+    let names = ["a", "b", "c", "d", "e", "f"];
+    world.write_tiers().await;
+    for name in names {
+        world.create(name, GROUPS).await.unwrap();
+    }
+    let last = world.write_few().await;
+    for name in names {
+        world.caught_up(name, last).await;
+    }
+    let mut tasks = Vec::new();
+    for name in names {
+        assert!(world.tiers(name).await.0 > 0);
+        tasks.push(world.runtime.maintain("test", name, COMPACT).await.unwrap());
+    }
+    until("all of them", async || tasks.iter().all(tokio::task::JoinHandle::is_finished)).await;
+    for name in names {
+        assert_eq!(world.tiers(name).await.0, 0);
+    }
     world.runtime.shutdown().await;
 }

@@ -85,8 +85,8 @@ fn optimize(parser: &mut Parser<'_>) -> Parsed<Statement> {
         expect_words(parser, &["table"])?;
     }
     let names = names(parser)?;
-    take_words(parser, &["compact"]);
-    Ok(Statement::OptimizeTable(names))
+    let compact = take_words(parser, &["compact"]);
+    Ok(Statement::OptimizeTable { names, compact })
 }
 
 fn refresh(parser: &mut Parser<'_>) -> Parsed<RefreshMaterializedView> {

@@ -49,7 +49,8 @@ fn own_statements() {
         "OPTIMIZE LOCAL TABLES a, d.b COMPACT",
         "optimize no_write_to_binlog table a, d.b",
     ] {
-        assert!(matches!(parse(text), Statement::OptimizeTable(names) if names.len() == 2), "{text}");
+        let Statement::OptimizeTable { names, compact } = parse(text) else { panic!("{text}") };
+        assert_eq!((names.len(), compact), (2, text.ends_with("COMPACT")), "{text}");
     }
     assert!(matches!(parse("VERIFY MATERIALIZED VIEW v"), Statement::VerifyMaterializedView { .. }));
     assert!(matches!(

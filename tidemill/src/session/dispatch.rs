@@ -110,7 +110,9 @@ impl Session {
             Statement::RefreshMaterializedView(refresh) => {
                 self.refresh_view(refresh, interrupt).boxed().await
             }
-            Statement::OptimizeTable(names) => self.optimize(names, interrupt).boxed().await,
+            Statement::OptimizeTable { names, compact } => {
+                self.optimize(names, *compact, interrupt).boxed().await
+            }
             other => {
                 let text = format!("this version doesn't yet support '{other:?}'");
                 Err(Error::mysql(1235, text.chars().take(200).collect::<String>()))

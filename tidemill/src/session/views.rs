@@ -43,49 +43,79 @@ impl Session {
     }
 
     /// OPTIMIZE TABLE: a row a message for each table, as MySQL answers it; what is wrong with a table is a
-    /// row too. Killed while it waits, the task goes on.
+    /// row too. COMPACT has the store rewrite itself once, after all of them. Killed while it waits, the task
+    /// goes on.
     pub(super) async fn optimize(
         &mut self,
         names: &[TableName],
+        compact: bool,
         interrupt: &CancellationToken,
     ) -> Result<Outcome> {
-        let mut rows = Vec::new();
+        let mut tables = Vec::new();
+        let mut background = Vec::new();
         for name in names {
             let database = self.database_of(name)?;
             let optimized = tokio::select! {
                 optimized = self.optimize_one(&database, &name.name) => optimized,
                 () = interrupt.cancelled() => return Err(interrupted()),
             };
+            let optimized = optimized.map(|task| background.extend(task));
+            if let Err(error) = &optimized
+                && error.kind() != ErrorKind::Invalid
+            {
+                return optimized.map(|()| Outcome::Done(Done::default()));
+            }
+            tables.push((database, name, optimized));
+        }
+        let mut note = "runs merged, versions nobody may read dropped";
+        if compact && tables.iter().any(|(_, _, optimized)| optimized.is_ok()) {
+            let reclaim = self.instance.runtime.reclaim(background);
+            if !self.background_ddl() {
+                let reclaimed = tokio::select! {
+                    reclaimed = ended(reclaim) => reclaimed?,
+                    () = interrupt.cancelled() => return Err(interrupted()),
+                };
+                note = if reclaimed {
+                    "runs merged, versions nobody may read dropped, space reclaimed"
+                } else {
+                    "runs merged, versions nobody may read dropped; the store reclaims space by itself"
+                };
+            }
+        }
+        if self.background_ddl() {
+            note = "it goes on in the background: see tidemill.maintenance";
+        }
+        let mut rows = Vec::new();
+        for (database, name, optimized) in tables {
             let mut row = |kind: &str, text: &str| {
                 let cells = [&format!("{database}.{}", name.name), "optimize", kind, text];
                 rows.push(cells.map(|cell| Some(cell.to_owned())).to_vec());
             };
             match optimized {
-                Ok(note) => {
+                Ok(()) => {
                     row("note", note);
                     row("status", "OK");
                 }
-                Err(error) if error.kind() == ErrorKind::Invalid => {
+                Err(error) => {
                     row("Error", error.message());
                     row("status", "Operation failed");
                 }
-                Err(error) => return Err(error),
             }
         }
         Ok(Outcome::Rows(Rows::of_texts(&["Table", "Op", "Msg_type", "Msg_text"], &rows)))
     }
 
-    async fn optimize_one(&self, database: &str, name: &str) -> Result<&'static str> {
+    /// The task, if it goes on in the background.
+    async fn optimize_one(
+        &self,
+        database: &str,
+        name: &str,
+    ) -> Result<Option<JoinHandle<Result<Maintained>>>> {
         let task = self.instance.runtime.maintain(database, name, MaintenanceKind::Compact).await?;
         if self.background_ddl() {
-            return Ok("it goes on in the background: see tidemill.maintenance");
+            return Ok(Some(task));
         }
-        let maintained = ended(task).await?;
-        Ok(if maintained.reclaimed {
-            "runs merged, versions nobody may read dropped, space reclaimed"
-        } else {
-            "runs merged, versions nobody may read dropped; the store reclaims space by itself"
-        })
+        ended(task).await.map(|_| None)
     }
 
     /// ALTER MATERIALIZED VIEW. Killed while it waits for a fill or a task, that goes on.
@@ -133,6 +163,6 @@ impl Session {
 }
 
 /// Waits for a maintenance task.
-async fn ended(task: JoinHandle<Result<Maintained>>) -> Result<Maintained> {
+async fn ended<T>(task: JoinHandle<Result<T>>) -> Result<T> {
     task.await.unwrap_or_else(|error| Err(Error::unavailable(format!("cancelled: {error}"))))
 }

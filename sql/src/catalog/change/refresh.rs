@@ -153,8 +153,10 @@ impl Catalog {
     /// Changes when a view with a job of its own is refreshed, and whether it is suspended.
     ///
     /// # Errors
-    /// If there is no such view.
+    /// If there is no such view, or it is rebuilt: the copy would not have the change.
     pub fn set_refresh(&self, id: TableId, refresh: Refresh, suspended: bool) -> Result<CatalogChange> {
+        let (definition, _) = self.view(id)?;
+        self.check_not_replaced(definition)?;
         let mut change = CatalogChange::default();
         self.edit_view(&mut change, id, |view| {
             note_refresh(&mut view.options, refresh);

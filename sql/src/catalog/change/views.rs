@@ -137,7 +137,11 @@ impl Catalog {
         Ok(change)
     }
 
-    pub(super) fn check_not_replaced(&self, existing: &TableDefinition) -> Result<()> {
+    /// Refuses a view that is being filled, or beside which a copy is built that will replace it.
+    ///
+    /// # Errors
+    /// MySQL 1105 for these.
+    pub fn check_not_replaced(&self, existing: &TableDefinition) -> Result<()> {
         let id = existing.id();
         if existing.view.as_ref().is_some_and(|view| view.state == ViewState::Filling) {
             let text = format!("view '{}' is still being filled", existing.full_name());
