@@ -78,8 +78,14 @@ impl Inner {
     pub(crate) async fn compact(&self) -> Result<bool> {
         let mut reclaimed = false;
         for space in Space::ALL {
+            let turn = Arc::clone(&self.core.reclaiming).lock_owned().await;
             let engine = self.core.engine()?;
-            let reclaim = tokio::task::spawn_blocking(move || engine.reclaim(space));
+            let reclaim = tokio::task::spawn_blocking(move || {
+                let reclaimed = engine.reclaim(space);
+                drop(engine);
+                drop(turn);
+                reclaimed
+            });
             let ended = reclaim.await.map_err(|error| Error::corrupt(format!("compaction: {error}")))?;
             reclaimed |= ended?;
         }

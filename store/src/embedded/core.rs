@@ -43,6 +43,8 @@ pub(crate) struct Core {
     pub readers: Arc<Readers>,
     /// Why the store takes no more calls.
     closed: RwLock<Option<Error>>,
+    /// Held while a keyspace is rewritten, which nobody can end before.
+    pub reclaiming: Arc<tokio::sync::Mutex<()>>,
     /// Counts the groups that are over; whoever waits for a change waits for it.
     progress: watch::Sender<u64>,
     newest_commit: AtomicU64,
@@ -96,6 +98,7 @@ impl Core {
             holds: Mutex::new(read_holds(engine.as_ref())?),
             readers: Arc::default(),
             closed: RwLock::new(None),
+            reclaiming: Arc::default(),
             progress: watch::Sender::new(0),
             newest_commit: AtomicU64::new(commit.newest.0),
             syncs: AtomicU64::new(0),

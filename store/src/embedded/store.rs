@@ -209,6 +209,8 @@ impl Inner {
         });
         let closed = closing.await;
         self.driver.stop();
+        // What is being rewritten still has the files open; nothing begins from here on.
+        drop(self.core.reclaiming.lock().await);
         match closed {
             Err(error) if error.message() != "the store is closed" => Err(error),
             _ => Ok(()),
