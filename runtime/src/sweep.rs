@@ -12,7 +12,7 @@ use std::sync::Arc;
 use operators::Manifest;
 use store::{Change, Key, KeyRange, Mutation, Snapshot, Store};
 use types::records::{self, EpochRecord};
-use types::{JobId, Result, RunName, Timestamp};
+use types::{Error, JobId, Result, RunName, Timestamp};
 
 use crate::records::{DroppedTable, decode, refresh_key, rows_of, view_stats_key};
 use crate::shared::Shared;
@@ -70,6 +70,8 @@ impl Ledger {
             None => {
                 // Versions below the barrier may be gone; the ones in force at it are not.
                 let barrier = store.gc_barrier().await?;
+                // A pass that was dropped may have begun to read.
+                self.named_until.clear();
                 for (_, value) in snapshot(store, barrier).scan_all(&range).await? {
                     self.name(&decode("manifest", &value)?);
                 }
@@ -120,8 +122,13 @@ async fn sweep_runs(shared: &Shared, ledger: &mut Ledger) -> Result<usize> {
     let listed = list_runs(store).await?;
     shared.pass("runtime::sweep_listed")?;
     let now = store.read_timestamp().await?;
-    if let Err(error) = ledger.read(store, now).await {
+    let mut read = ledger.read(store, now).await;
+    if read.as_ref().is_err_and(Error::is_history_gone) {
         // History went on without us: begin again at the barrier.
+        *ledger = Ledger::default();
+        read = ledger.read(store, now).await;
+    }
+    if let Err(error) = read {
         *ledger = Ledger::default();
         return Err(error);
     }

@@ -312,7 +312,7 @@ async fn clustering_goes_on_after_a_crash_and_ends_when_it_is_cancelled() {
     world.runtime.cluster_view("test", "v", &columns, true).await.unwrap();
     for columns in [&columns[..], &[]] {
         let again = world.runtime.cluster_view("test", "v", columns, true).await;
-        check_message(again, 1105, "is being replaced already");
+        check_message(again, 1105, "already being replaced");
     }
     let world = world.restart().await;
     assert!(clustering(&world).await, "the fill is there, and so is its row");
@@ -414,10 +414,10 @@ async fn what_would_be_lost_with_the_old_order_is_refused_and_a_refresh_waits() 
     let last = world.write_few().await;
     world.fail.arm_always("runtime::fill_piece_read");
     world.runtime.cluster_view("test", "v", &["grp".to_owned()], true).await.unwrap();
-    check_message(world.runtime.suspend_view("test", "v").await, 1105, "is being replaced already");
+    check_message(world.runtime.suspend_view("test", "v").await, 1105, "already being replaced");
     let options = [("refresh".to_owned(), "every 5 minutes".to_owned())].into();
     let set = world.runtime.set_view_options("test", "v", &options, false).await;
-    check_message(set, 1105, "is being replaced already");
+    check_message(set, 1105, "already being replaced");
     let refreshing = world.runtime.refresh_view("test", "v", RefreshKind::Full, None);
     let going_on = async {
         let hits = || world.fail.hits().get("runtime::fill_piece_read").copied().unwrap_or(0);

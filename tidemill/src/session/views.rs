@@ -59,12 +59,10 @@ impl Session {
                 optimized = self.optimize_one(&database, &name.name) => optimized,
                 () = interrupt.cancelled() => return Err(interrupted()),
             };
-            let optimized = optimized.map(|task| background.extend(task));
-            if let Err(error) = &optimized
-                && error.kind() != ErrorKind::Invalid
-            {
-                return optimized.map(|()| Outcome::Done(Done::default()));
-            }
+            let optimized = match optimized {
+                Err(error) if error.kind() != ErrorKind::Invalid => return Err(error),
+                optimized => optimized.map(|task| background.extend(task)),
+            };
             tables.push((database, name, optimized));
         }
         let mut note = "runs merged, versions nobody may read dropped";
