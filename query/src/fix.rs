@@ -2,9 +2,9 @@
 //!
 //! The third driver of the same dataflow: it runs over a private overlay on the checkpoint's manifests and
 //! commits nothing. It runs when it is known what the query wants of the view: changes that cannot lead to a
-//! wanted row are not read, or not pushed. Its output is merged with the stored rows: by key, or by content and count for a view
-//! under hidden handles. What it takes back must be there, otherwise the view is not what its state says,
-//! and the read fails rather than answer something.
+//! wanted row are not read, or not pushed. Its output is merged with the stored rows: by key, or by content
+//! and count for a view under hidden handles. What it takes back must be there, otherwise the view is not
+//! what its state says, and the read fails rather than answer something.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -28,8 +28,8 @@ pub struct RuntimeOptions {
     pub history_limit_ms: u64,
     /// How often history is collected, orphans are swept, and states over the threshold are looked for.
     pub sweep_interval_ms: u64,
-    /// A state is merged by itself when so many percent of its oldest tier's bytes are newer than that; at
-    /// 50 barriers have merged it before. 0: never.
+    /// A state is merged by itself when the tiers newer than its oldest have so many percent of the oldest's
+    /// bytes. From 50 on never, since barriers merge it before; 0 turns it off.
     pub compact_at_percent: u64,
     /// States with fewer bytes are left alone.
     pub compact_bytes_min: u64,

@@ -254,7 +254,7 @@ impl Runtime {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return Ok(None),
                 Err(_) => {
-                    let text = format!("no checkpoint has reached {at} within {timeout_ms} ms");
+                    let text = format!("no checkpoint of job {job} has reached {at} within {timeout_ms} ms");
                     return Err(Error::unavailable(text).with_mysql_code(1205));
                 }
             }

@@ -35,7 +35,7 @@ pub fn from_datafusion(error: DataFusionError) -> Error {
 
 /// What no user should meet: told by the log.
 fn unknown(text: &str) -> Error {
-    tracing::error!(text, "the batch engine refuses a query for a reason without a number of MySQL's");
+    tracing::warn!(text, "the batch engine refuses a query for a reason without a number of MySQL's");
     Error::mysql(1105, "the query cannot be planned or run as it is written; the server's log says why")
 }
 

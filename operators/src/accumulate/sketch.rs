@@ -45,7 +45,10 @@ impl Cell {
     /// Where a value counts, given its sort key.
     pub(crate) fn of(sort_key: &[u8]) -> Cell {
         // The seed is zero for ever.
-        let hash = xxh3_64(sort_key);
+        Cell::of_hash(xxh3_64(sort_key))
+    }
+
+    fn of_hash(hash: u64) -> Cell {
         let register = (hash >> RANK_BITS) as u16;
         // A one behind the last bit ends the search.
         let rank = (hash << REGISTER_BITS | 1 << (REGISTER_BITS - 1)).leading_zeros() as u8 + 1;
@@ -382,11 +385,12 @@ mod tests {
 
     #[test]
     fn ranks_are_those_of_the_bits_behind_the_register() {
-        let rank = |hash: u64| (hash << REGISTER_BITS | 1 << (REGISTER_BITS - 1)).leading_zeros() + 1;
-        assert_eq!(rank(u64::MAX), 1);
-        assert_eq!(rank(1 << 51), 1);
-        assert_eq!(rank(1), RANK_BITS);
-        assert_eq!(rank(0), RANK_BITS + 1);
+        let cell = |hash: u64| (Cell::of_hash(hash).register, u32::from(Cell::of_hash(hash).rank));
+        assert_eq!(cell(u64::MAX), (4095, 1));
+        assert_eq!(cell(1 << 51), (0, 1));
+        assert_eq!(cell(7 << 52 | 1 << 50), (7, 2));
+        assert_eq!(cell(1), (0, RANK_BITS));
+        assert_eq!(cell(0), (0, RANK_BITS + 1));
         assert_eq!(RANK_BITS as usize + 1, RANKS - 1);
     }
 

@@ -24,7 +24,7 @@ async fn a_view_is_maintained_and_answers_the_same() {
     let by_itself = "; the store reclaims space by itself";
     assert_eq!(answer, [done("test.s", by_itself), done("test.t", by_itself)].concat());
     let answer = rows(&mut conn, "OPTIMIZE TABLE nope, t").await;
-    assert_eq!(answer[0][2..], ["Error", "table 'test.nope' doesn't exist"]);
+    assert_eq!(answer[0][2..], ["Error", "Table 'test.nope' doesn't exist"]);
     assert_eq!(answer[1][2..], ["status", "Operation failed"]);
     assert_eq!(answer[2..], done("test.t", ""));
     let refused = conn.query_drop("ALTER MATERIALIZED VIEW c RECLUSTER").await.unwrap_err().to_string();
