@@ -213,7 +213,7 @@ impl Rewrite<'_> {
             return Err(Error::mysql(1064, format!("{}(*): only COUNT takes *", name.to_uppercase())));
         }
         if list.args.is_empty() {
-            let text = format!("incorrect parameter count in the call to native function '{name}'");
+            let text = format!("Incorrect parameter count in the call to native function '{name}'");
             return Err(Error::mysql(1582, text));
         }
         function.name = ObjectName::from(vec![Ident::new(name)]);
