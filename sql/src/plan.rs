@@ -94,6 +94,7 @@ pub fn session_state() -> SessionState {
             .with_config(config())
             .with_default_features()
             .with_optimizer_rules(rules::of_queries())
+            .with_physical_optimizer_rules(rules::of_physical_plans())
             .with_aggregate_functions(aggregates::all())
             .build()
     };

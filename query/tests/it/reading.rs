@@ -115,3 +115,17 @@ async fn readers_and_transactions_keep_their_snapshots() {
     assert!(collect().await, "nobody is behind");
     assert_eq!(h.rows("SELECT s FROM v").await, table("62"));
 }
+
+/// The session that runs queries moves no condition to the other side of an outer join.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_condition_stays_with_its_side_of_an_outer_join() {
+    let mut h = Harness::new(1).await;
+    for name in ["p", "q"] {
+        h.run(&format!("CREATE TABLE {name} (id INT PRIMARY KEY, s VARCHAR(5), i INT)")).await;
+    }
+    h.run("INSERT INTO p VALUES (1, 'z', 9); INSERT INTO q VALUES (1, 'a', 1), (2, 'b', 2)").await;
+    let query = "SELECT q.id FROM p RIGHT JOIN q ON p.s = q.s WHERE p.id IS NULL AND q.i > 0";
+    h.run(&format!("CREATE MATERIALIZED VIEW v AS {query}")).await;
+    assert_eq!(h.sorted(&h.settings, query, None).await, table("1, 2"));
+    assert!(rows_of(h.engine.verify(&h.settings, "test", "v").await.unwrap()).await.unwrap().is_empty());
+}

@@ -10,6 +10,8 @@ use datafusion::optimizer::eliminate_cross_join::EliminateCrossJoin;
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::push_down_filter::PushDownFilter;
 use datafusion::optimizer::{Optimizer, OptimizerConfig, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
 /// Takes aggregates for the engine's own: beside one DISTINCT it would add up sums, which have another type and,
 /// if they are floating numbers, round twice. Aggregates here keep distinct values themselves.
@@ -24,6 +26,14 @@ pub(super) fn of_queries() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
         _ => rule,
     };
     rules.map(own).collect()
+}
+
+/// The rules of physical plans, without those that move filters there: below a hash join they take a column for
+/// one of the same name and position on the other side, so a condition on the side that an outer join may
+/// leave NULL is applied to the side that it keeps. Filters have been moved in the logical plan.
+pub(super) fn of_physical_plans() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let rules = PhysicalOptimizer::new().rules.into_iter();
+    rules.filter(|rule| !rule.name().starts_with("FilterPushdown")).collect()
 }
 
 /// Makes inner joins of cross joins, unless there is a join by `<=>`: the engine's rule gives all joins

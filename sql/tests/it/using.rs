@@ -112,3 +112,27 @@ fn what_is_ambiguous_or_unknown_is_an_error() {
     check_error("SELECT 1 FROM orders JOIN customers USING (oid)", 1054);
     check_error("SELECT cid FROM orders FULL JOIN customers USING (cid)", 1235);
 }
+
+/// A condition on the side that an outer join may leave NULL says nothing of the side that it keeps, whatever
+/// its columns are called.
+#[test]
+fn conditions_above_outer_joins_stay_with_their_side() {
+    let world = World::with(&[
+        "CREATE TABLE p (id INT PRIMARY KEY, s VARCHAR(5), i INT)",
+        "CREATE TABLE q (id INT PRIMARY KEY, s VARCHAR(5), i INT)",
+        "INSERT INTO p VALUES (1, 'z', 9)",
+        "INSERT INTO q VALUES (1, 'a', 1), (2, 'b', 2)",
+    ]);
+    for (condition, expected) in [
+        ("p.id IS NULL AND q.i > 0", &["1", "2"] as &[&str]),
+        ("IFNULL(p.i, 1) = 1 AND q.i > 0", &["1", "2"]),
+        ("(p.i IS NULL OR p.i = 7) AND q.i > 0", &["1", "2"]),
+        ("COALESCE(p.i, 5) = 5 AND q.i = 2", &["2"]),
+    ] {
+        for join in ["p RIGHT JOIN q", "q LEFT JOIN p"] {
+            for on in ["p.s = q.s", "p.id + 5 = q.id", "p.i = q.i + 0.5"] {
+                world.check_live(&format!("SELECT q.id FROM {join} ON {on} WHERE {condition}"), expected);
+            }
+        }
+    }
+}

@@ -68,6 +68,7 @@ async fn what_cannot_be_refreshed_says_why() {
         ),
         ("ALTER MATERIALIZED VIEW d CANCEL", "no fill or refresh"),
         ("ALTER MATERIALIZED VIEW d SET (refresh = 'hourly')", "expected 'continuous'"),
+        ("ALTER MATERIALIZED VIEW d SET (refresh = 'every 99999999999 days')", "the longest interval"),
         ("ALTER MATERIALIZED VIEW d SET (job = 'x')", "cannot be changed"),
         ("ALTER MATERIALIZED VIEW d RENAME TO c", "already exists"),
         ("ALTER MATERIALIZED VIEW d RENAME TO other.d", "another database"),

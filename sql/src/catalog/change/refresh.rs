@@ -17,6 +17,8 @@ use crate::catalog::{Catalog, TableDefinition, ViewDefinition, ViewState};
 
 /// The shortest interval of a schedule, in milliseconds.
 const EVERY_MS_MIN: u64 = 1_000;
+/// The longest interval: a hundred years, so that what is due stays a timestamp.
+const EVERY_MS_MAX: u64 = 36_500 * 86_400_000;
 
 /// When a view is brought up to date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +43,7 @@ impl Refresh {
     /// Reads `continuous`, `on demand` or `every 5 minutes`.
     ///
     /// # Errors
-    /// `Invalid` for anything else, and for intervals under a second.
+    /// `Invalid` for anything else, and for intervals under a second or over a hundred years.
     pub fn parse(text: &str) -> Result<Refresh> {
         let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -58,6 +60,9 @@ impl Refresh {
         match refresh {
             Some(Refresh::Every(ms)) if ms < EVERY_MS_MIN => {
                 Err(Error::invalid(format!("refresh = '{text}': the shortest interval is 1 second")))
+            }
+            Some(Refresh::Every(ms)) if ms > EVERY_MS_MAX => {
+                Err(Error::invalid(format!("refresh = '{text}': the longest interval is 36500 days")))
             }
             Some(refresh) => Ok(refresh),
             None => Err(Error::invalid(format!(
