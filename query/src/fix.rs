@@ -13,16 +13,15 @@ use arrow::array::Int64Array;
 use datafusion::catalog::Session;
 use operators::{Dataflow, DataflowOptions, Manifest, Plan};
 use source::{Source, TableDelta};
-use sql::Settings;
-use sql::catalog::{TableDefinition, ViewDefinition};
-use store::{Key, Snapshot, Value};
+use sql::catalog::TableDefinition;
+use store::{Key, Snapshot, Value, next_key};
 use tidb::{RowDecoder, RowEncoder, TableInfo};
 use types::{Delta, Error, Result, TableId, Timestamp};
 
 use crate::hybrid::HybridView;
 use crate::names::Scope;
 use crate::paths::{base_tables, table_source, view_of};
-use crate::reads::{Reads, key_after};
+use crate::reads::Reads;
 use crate::table::{ContentFix, table_range};
 use crate::transaction::{Write, Writes, writes_in};
 use crate::wanted::{Mask, Wanted, WantedRows};
@@ -83,9 +82,8 @@ impl Engine {
         state: &dyn Session,
     ) -> Result<Fix> {
         let HybridView { scope, definition, .. } = view;
-        let of_view = view_of(definition)?;
-        let plan = self.view_plan(scope, definition, of_view)?;
-        let tables = base_tables(scope, of_view)?;
+        let plan = self.view_plan(scope, definition)?;
+        let tables = base_tables(scope, view_of(definition)?)?;
         let infos = tables.iter().map(|table| &table.info);
         let rows = wanted.of_tables(&definition.info, &plan, infos, state)?;
         let mut pending = match self.pending(view, &tables, &rows).await? {
@@ -206,31 +204,20 @@ impl Engine {
                 let keys = snapshot.scan_keys(&range, PAGE_CHANGES).await?;
                 n_rows += keys.len() as u64;
                 let Some(last) = keys.last().filter(|_| keys.len() >= PAGE_CHANGES) else { break };
-                range.start = key_after(last);
+                range.start = next_key(last).into();
             }
         }
         Ok(n_rows)
     }
 
-    /// The plan of a view, derived again from its text; it must be the plan that its state was built by.
-    pub(crate) fn view_plan(
-        &self,
-        scope: &Scope,
-        definition: &TableDefinition,
-        view: &ViewDefinition,
-    ) -> Result<Arc<Plan>> {
+    /// The plan of a view, derived again from its text.
+    fn view_plan(&self, scope: &Scope, definition: &TableDefinition) -> Result<Arc<Plan>> {
         let id = definition.id();
         let known = self.view_plans().known.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
         if let Some(plan) = known {
             return Ok(plan);
         }
-        let settings = Settings { database: Some(definition.database.clone()), ..Settings::default() };
-        let settings = settings.with_view(&view.settings);
-        let plan = sql::plan_view(&scope.catalog, &view.query, &view.columns, &settings)?;
-        if plan.fingerprint != view.fingerprint {
-            return Err(Error::invalid("the view's plan is not the one that its state was built by"));
-        }
-        let plan = Arc::new(plan.plan);
+        let plan = Arc::new(sql::plan_stored_view(&scope.catalog, definition)?.plan);
         self.view_plans().known.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::clone(&plan));
         Ok(plan)
     }

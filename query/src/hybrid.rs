@@ -166,11 +166,8 @@ impl TableProvider for HybridView {
         &self,
         filters: &[&Expr],
     ) -> datafusion::common::Result<Vec<TableProviderFilterPushDown>> {
-        let kind = |filter: &&Expr| match pushdown::column_of(&self.definition.info, filter) {
-            Some(_) => TableProviderFilterPushDown::Inexact,
-            None => TableProviderFilterPushDown::Unsupported,
-        };
-        Ok(filters.iter().map(kind).collect())
+        let info = &self.definition.info;
+        Ok(pushdown::support(filters, |filter| pushdown::column_of(info, filter).is_some()))
     }
 
     async fn scan(

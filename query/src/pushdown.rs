@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
-use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
-use store::KeyRange;
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator, TableProviderFilterPushDown};
+use store::{KeyRange, next_key};
 use tidb::{ColumnType, TableInfo};
 use types::Result;
 
@@ -23,6 +23,15 @@ pub(crate) fn column_of(info: &TableInfo, filter: &Expr) -> Option<usize> {
         Some((column, _)) => Some(column),
         None => comparison(info, filter).map(|found| found.column),
     }
+}
+
+/// What a table says of filters: those that it takes narrow what is read, and are evaluated again above.
+pub(crate) fn support(filters: &[&Expr], takes: impl Fn(&Expr) -> bool) -> Vec<TableProviderFilterPushDown> {
+    let kind = |filter: &&Expr| match takes(filter) {
+        true => TableProviderFilterPushDown::Inexact,
+        false => TableProviderFilterPushDown::Unsupported,
+    };
+    filters.iter().map(kind).collect()
 }
 
 /// Whether a predicate narrows a scan.
@@ -75,8 +84,7 @@ fn point_ranges(info: &TableInfo, values: &[ArrayRef]) -> Result<Vec<KeyRange>> 
     keys.sort_unstable();
     keys.dedup();
     let range = |key: Vec<u8>| {
-        let mut end = key.clone();
-        end.push(0);
+        let end = next_key(&key);
         KeyRange::new(key, end)
     };
     Ok(keys.into_iter().map(range).collect())

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use store::{Key, KeyRange, Reading, Store, Value};
+use store::{Key, KeyRange, Reading, Store, Value, next_key};
 use types::{Result, Timestamp};
 
 use crate::transaction::{Writes, writes_in};
@@ -61,13 +61,6 @@ impl Reads {
     }
 }
 
-/// The first key after a key.
-pub(crate) fn key_after(key: &[u8]) -> Key {
-    let mut next = key.to_vec();
-    next.push(0);
-    next.into()
-}
-
 /// A scan that is under way.
 #[derive(Debug)]
 pub(crate) struct Cursor {
@@ -90,7 +83,7 @@ impl Cursor {
         let mut covered = self.range.clone();
         match stored.last() {
             Some((last, _)) if stored.len() >= page_keys => {
-                covered.end = key_after(last);
+                covered.end = next_key(last).into();
                 self.range.start = covered.end.clone();
             }
             _ => self.is_done = true,

@@ -112,11 +112,7 @@ impl TableProvider for StoreTable {
         &self,
         filters: &[&Expr],
     ) -> datafusion::common::Result<Vec<TableProviderFilterPushDown>> {
-        let kind = |filter: &&Expr| match pushdown::is_useful(&self.info, filter) {
-            true => TableProviderFilterPushDown::Inexact,
-            false => TableProviderFilterPushDown::Unsupported,
-        };
-        Ok(filters.iter().map(kind).collect())
+        Ok(pushdown::support(filters, |filter| pushdown::is_useful(&self.info, filter)))
     }
 
     async fn scan(

@@ -312,8 +312,7 @@ impl Runtime {
                 continue;
             }
             let mut status = self.view_status(&snapshot, definition).await?;
-            let copy = catalog.views().find(|(_, _, copy)| copy.replaces == Some(definition.id()));
-            if let Some((_, copy, _)) = copy {
+            if let Some(copy) = catalog.replacement_of(definition.id()) {
                 let copy = self.view_status(&snapshot, copy).await?;
                 status.progress_percent = copy.progress_percent;
                 status.fill_rows_done = copy.fill_rows_done;

@@ -8,7 +8,7 @@ use arrow::array::Int64Array;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use bytes::Bytes;
-use store::{Change, Key, KeyRange, Snapshot, Store};
+use store::{Change, KeyRange, Snapshot, Store, next_key};
 use tidb::{RowDecoder, RowError, TableInfo, record_range, table_of_key};
 use types::{Delta, Error, Result, TableId, Timestamp};
 
@@ -123,7 +123,7 @@ impl Source for TableSource {
     ) -> Result<RowsPage> {
         let mut range = self.needed(table)?.range.clone();
         if let Some(after) = after {
-            range.start = key_after(after);
+            range.start = next_key(after).into();
         }
         self.read_range(table, at, range, limit).await
     }
@@ -228,12 +228,4 @@ fn table_of(key: &[u8]) -> Result<TableId> {
 fn fault(table: TableId, row_error: RowError) -> RowFault {
     let key = Bytes::from(row_error.key.clone());
     RowFault { table, key, reason: Error::from(row_error).message().to_owned() }
-}
-
-/// The least key above another.
-fn key_after(key: &[u8]) -> Key {
-    let mut next = Vec::with_capacity(key.len() + 1);
-    next.extend_from_slice(key);
-    next.push(0);
-    next.into()
 }

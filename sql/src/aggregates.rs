@@ -18,7 +18,7 @@ use operators::accumulate::{Accumulator as Groups, Weights};
 
 use crate::class::Class;
 use crate::error::to_datafusion;
-use crate::functions::{Library, carried, summed_type};
+use crate::functions::{Library, carried, summed_type, wrong_count};
 use crate::lower::convert;
 
 const FUNCTIONS: [AggregateFunction; 6] = [
@@ -158,13 +158,7 @@ impl AggregateUDFImpl for Aggregate {
             [] if self.function == AggregateFunction::Count => DataType::Int64,
             [one] => one.clone(),
             [first, ..] if self.function == AggregateFunction::Count => first.clone(),
-            _ => {
-                let text = format!(
-                    "Incorrect parameter count in the call to native function '{}'",
-                    self.function.name()
-                );
-                return Err(to_datafusion(types::Error::mysql(1582, text)));
-            }
+            _ => return Err(to_datafusion(wrong_count(self.function.name()))),
         };
         // As the argument will be once it is converted.
         let is_sum = matches!(self.function, AggregateFunction::Sum | AggregateFunction::Avg);

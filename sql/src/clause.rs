@@ -5,11 +5,11 @@
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    self, Expr, GroupByExpr, JoinConstraint, JoinOperator, Query, Select, SelectItem, SetExpr, Visit, Visitor,
+    self, Expr, GroupByExpr, JoinConstraint, Query, Select, SelectItem, SetExpr, Visit, Visitor,
 };
 use types::Error;
 
-use crate::meaning::strip;
+use crate::meaning::{constraint, strip};
 
 /// Says where a name stands that an error is about.
 pub(crate) fn located(error: Error, query: &Query) -> Error {
@@ -145,19 +145,7 @@ impl Visitor for Finder<'_> {
 }
 
 fn condition(join: &ast::Join) -> Option<&Expr> {
-    let constraint = match &join.join_operator {
-        JoinOperator::Join(constraint)
-        | JoinOperator::Inner(constraint)
-        | JoinOperator::Left(constraint)
-        | JoinOperator::LeftOuter(constraint)
-        | JoinOperator::Right(constraint)
-        | JoinOperator::RightOuter(constraint)
-        | JoinOperator::FullOuter(constraint)
-        | JoinOperator::CrossJoin(constraint)
-        | JoinOperator::StraightJoin(constraint) => constraint,
-        _ => return None,
-    };
-    match constraint {
+    match constraint(&join.join_operator)? {
         JoinConstraint::On(expr) => Some(expr),
         _ => None,
     }

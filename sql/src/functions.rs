@@ -12,6 +12,7 @@ mod time;
 
 pub(crate) use arithmetic::{summed_type, with_carried_scale};
 pub(crate) use carried::{Digits, carried, digits_of, has_target, shown_type};
+pub(crate) use time::is_composite_unit;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -299,17 +300,19 @@ pub(crate) fn exists(name: &str) -> bool {
     name.starts_with('$') || entries().any(|entry| entry.name == name)
 }
 
+/// MySQL's error for a call with too few or too many arguments.
+pub(crate) fn wrong_count(name: &str) -> Error {
+    let name = name.trim_start_matches('$');
+    Error::mysql(1582, format!("Incorrect parameter count in the call to native function '{name}'"))
+}
+
 /// Checks the number of arguments of a call.
 ///
 /// # Errors
 /// MySQL 1582.
 pub(crate) fn check_arity(name: &str, n_arguments: usize) -> Result<()> {
     match entries().find(|entry| entry.name == name) {
-        Some(entry) if n_arguments < entry.arity.0 || n_arguments > entry.arity.1 => {
-            let name = name.trim_start_matches('$');
-            let text = format!("Incorrect parameter count in the call to native function '{name}'");
-            Err(Error::mysql(1582, text))
-        }
+        Some(entry) if n_arguments < entry.arity.0 || n_arguments > entry.arity.1 => Err(wrong_count(name)),
         _ => Ok(()),
     }
 }
@@ -351,9 +354,7 @@ impl Function {
     fn check_arity(&self, n_arguments: usize) -> Result<()> {
         let (least, greatest) = self.entry.arity;
         if n_arguments < least || n_arguments > greatest {
-            let name = self.name.trim_start_matches('$');
-            let text = format!("Incorrect parameter count in the call to native function '{name}'");
-            return Err(Error::mysql(1582, text));
+            return Err(wrong_count(&self.name));
         }
         Ok(())
     }

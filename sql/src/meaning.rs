@@ -23,6 +23,7 @@ use types::{Error, Result};
 use self::function::is_aggregate;
 pub(crate) use self::items::ItemName;
 use self::items::{Items, Role, check_unique, display_name, item_names};
+pub(crate) use self::using::constraint;
 use self::using::{ColumnsOf, CteColumns, Scope};
 use crate::Settings;
 use crate::parse::{Source, unsupported};

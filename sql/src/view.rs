@@ -55,17 +55,21 @@ pub fn plan_view(catalog: &Catalog, text: &str, columns: &[String], settings: &S
     crate::stack::with_room(|| plan_view_here(catalog, text, columns, settings))
 }
 
-/// Plans a view of the catalog again, from its stored text under its stored settings. Its state is of this
-/// plan only if the fingerprint is the definition's.
+/// Plans a view of the catalog again, from its stored text under its stored settings: the plan that its state
+/// was built by.
 ///
 /// # Errors
-/// As [`plan_view`]; MySQL 1347 if it is no view.
+/// As [`plan_view`]; MySQL 1347 if it is no view; `Invalid` if it would be another plan than that.
 pub fn plan_stored_view(catalog: &Catalog, definition: &TableDefinition) -> Result<ViewPlan> {
     let view = definition.view.as_ref().ok_or_else(|| {
         Error::mysql(1347, format!("'{}' is not a materialized view", definition.full_name()))
     })?;
     let settings = Settings { database: Some(definition.database.clone()), ..Settings::default() };
-    plan_view(catalog, &view.query, &view.columns, &settings.with_view(&view.settings))
+    let plan = plan_view(catalog, &view.query, &view.columns, &settings.with_view(&view.settings))?;
+    if plan.fingerprint != view.fingerprint {
+        return Err(Error::invalid("the view's plan is not the one that its state was built by"));
+    }
+    Ok(plan)
 }
 
 fn plan_view_here(

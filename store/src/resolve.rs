@@ -138,7 +138,7 @@ pub(crate) async fn settle_below(
 }
 
 /// The key that follows a key at once.
-pub(crate) fn next_key(key: &[u8]) -> Vec<u8> {
+pub fn next_key(key: &[u8]) -> Vec<u8> {
     let mut next = key.to_vec();
     next.push(0);
     next

@@ -9,14 +9,12 @@ use std::fmt::Write;
 use operators::{AggregateCall, Lineage, LineageKind, NodeId, Operator, Plan, StateKind};
 use runtime::ViewStatus;
 use sql::catalog::{Catalog, Refresh, TableDefinition, ViewDefinition};
-use tidb::{TableInfo, Zone};
+use tidb::{ROW_ID_NAME, TableInfo, Zone};
 use types::{Error, Result, TableId};
 
 use crate::describe::{quoted, type_name};
 use crate::system::shown_time;
 
-/// The column that identifies the rows of a view without a key.
-const HANDLE: &str = "_tidb_rowid";
 /// What the sink of a view without a key keeps.
 const HANDLE_STATE: &str = "for each row the handles under which it is stored";
 
@@ -55,9 +53,6 @@ impl<'a> Physical<'a> {
     pub(crate) fn of(catalog: &'a Catalog, definition: &'a TableDefinition) -> Result<Physical<'a>> {
         let planned = sql::plan_stored_view(catalog, definition)?;
         let view = definition.view.as_ref().ok_or_else(|| Error::corrupt("a planned view is a view"))?;
-        if planned.fingerprint != view.fingerprint {
-            return Err(Error::invalid("the view's plan is not the one that its state was built by"));
-        }
         Ok(Physical { catalog, definition, view, plan: planned.plan })
     }
 
@@ -72,7 +67,7 @@ impl<'a> Physical<'a> {
         if self.info().primary_key.is_empty() {
             columns.push(PhysicalColumn {
                 ordinal: None,
-                name: HANDLE.to_owned(),
+                name: ROW_ID_NAME.to_owned(),
                 type_name: "bigint".to_owned(),
                 is_nullable: false,
                 role: "hidden identity",
@@ -171,7 +166,7 @@ impl<'a> Physical<'a> {
         }
         let key = info.primary_key.iter().map(|position| quoted(&info.columns[*position].name));
         let key: Vec<String> = key.collect();
-        let order = if key.is_empty() { quoted(HANDLE) } else { key.join(", ") };
+        let order = if key.is_empty() { quoted(ROW_ID_NAME) } else { key.join(", ") };
         let _ = writeln!(text, "  rows are stored in the order of {order}");
     }
 

@@ -6,6 +6,7 @@
 
 use types::Error;
 
+use crate::functions::wrong_count;
 use crate::parse::unsupported;
 
 /// What a refusal means; `None` if it is not known.
@@ -102,9 +103,6 @@ fn shape(text: &str) -> Option<Error> {
 
 /// Numbers and types of arguments.
 fn calls(text: &str) -> Option<Error> {
-    let wrong_count = |name: &str| {
-        Error::mysql(1582, format!("Incorrect parameter count in the call to native function '{name}'"))
-    };
     if text.contains("does not support zero arguments") {
         return Some(wrong_count(between(text, "'", "'").unwrap_or("?")));
     }

@@ -15,6 +15,7 @@ use types::{Error, Result};
 
 pub(super) use format::TIME_TEXT;
 use format::{date_format, format_each, format_one, time_text};
+pub(crate) use interval::is_composite_unit;
 use interval::{shift, shifted_type, timestamp_add, timestamp_diff, unit, unknown_unit};
 
 use super::{Call, Entry, Types};

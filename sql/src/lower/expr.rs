@@ -16,7 +16,7 @@ use super::comparison::comparable;
 use crate::aggregates;
 use crate::class::{self, Class};
 use crate::error::to_datafusion;
-use crate::functions::{self, Digits, Library, Types, call_udf, case_type, common_type};
+use crate::functions::{self, Digits, Library, Types, call_udf, case_type, common_type, wrong_count};
 use crate::parse::unsupported;
 use crate::plan::{Declared, Known, fraction_digits, known};
 
@@ -368,13 +368,7 @@ impl<'a> Lowering<'a> {
 
 fn arguments<const N: usize>(function: ScalarFunction) -> PlanResult<[Expr; N]> {
     let name = function.name().to_owned();
-    function.args.try_into().map_err(|_| {
-        let text = format!(
-            "Incorrect parameter count in the call to native function '{}'",
-            name.trim_start_matches('$')
-        );
-        to_datafusion(Error::mysql(1582, text))
-    })
+    function.args.try_into().map_err(|_| to_datafusion(wrong_count(&name)))
 }
 
 pub(super) fn binary(left: Expr, operator: Operator, right: Expr) -> Expr {

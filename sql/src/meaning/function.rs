@@ -8,6 +8,7 @@ use types::{Error, Result};
 
 use super::expr::take;
 use super::{Rewrite, strip};
+use crate::functions::wrong_count;
 use crate::parse::unsupported;
 
 /// Functions whose value is not a function of their arguments.
@@ -71,12 +72,6 @@ const OF_NO_ARGUMENT: [&str; 12] = [
     "curdate",
     "tidemill_token",
 ];
-
-/// MySQL's error for a call with too few or too many arguments.
-pub(crate) fn wrong_count(name: &str) -> Error {
-    let name = name.trim_start_matches('$');
-    Error::mysql(1582, format!("Incorrect parameter count in the call to native function '{name}'"))
-}
 
 impl Rewrite<'_> {
     pub(super) fn function(&mut self, expr: &mut Expr) -> Result<()> {
@@ -213,8 +208,7 @@ impl Rewrite<'_> {
             return Err(Error::mysql(1064, format!("{}(*): only COUNT takes *", name.to_uppercase())));
         }
         if list.args.is_empty() {
-            let text = format!("Incorrect parameter count in the call to native function '{name}'");
-            return Err(Error::mysql(1582, text));
+            return Err(wrong_count(name));
         }
         function.name = ObjectName::from(vec![Ident::new(name)]);
         if let Some(filter) = &mut function.filter {

@@ -70,7 +70,8 @@ fn joins_by_name(from: &[TableWithJoins]) -> bool {
     })
 }
 
-fn constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
+/// The constraint of a join that may have one.
+pub(crate) fn constraint(operator: &JoinOperator) -> Option<&JoinConstraint> {
     match operator {
         JoinOperator::Join(constraint)
         | JoinOperator::Inner(constraint)

@@ -12,6 +12,8 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
+use crate::functions;
+
 /// The dialect of every statement.
 #[derive(Debug)]
 pub(crate) struct TidemillDialect;
@@ -167,28 +169,15 @@ impl Dialect for TidemillDialect {
     }
 }
 
-/// Units of more than one part, which the parser does not know.
-const COMPOSITE_UNITS: [&str; 11] = [
-    "second_microsecond",
-    "minute_microsecond",
-    "minute_second",
-    "hour_microsecond",
-    "hour_second",
-    "hour_minute",
-    "day_microsecond",
-    "day_second",
-    "day_minute",
-    "day_hour",
-    "year_month",
-];
-
 /// How far a unit is looked for behind INTERVAL.
 const UNIT_TOKENS_MAX: usize = 64;
 
+/// A unit of more than one part, which the parser does not know.
 fn composite_unit(token: &Token) -> Option<&str> {
     let Token::Word(word) = token else { return None };
-    let is_unit = |unit: &&str| unit.eq_ignore_ascii_case(&word.value);
-    (word.quote_style.is_none() && COMPOSITE_UNITS.iter().any(is_unit)).then_some(&word.value)
+    let is_unit =
+        word.quote_style.is_none() && functions::is_composite_unit(&word.value.to_ascii_lowercase());
+    is_unit.then_some(&word.value)
 }
 
 /// Whether the interval that the parser stands before ends in such a unit.

@@ -147,7 +147,7 @@ impl Catalog {
             let text = format!("view '{}' is still being filled", existing.full_name());
             return Err(Error::mysql(1105, text));
         }
-        if self.views().any(|(_, _, view)| view.replaces == Some(id)) {
+        if self.replacement_of(id).is_some() {
             let text = format!(
                 "view '{}' is already being replaced: wait until the new one is ready",
                 existing.full_name()

@@ -175,6 +175,11 @@ impl Amounts {
     }
 }
 
+/// Whether a unit, in lower case, has more than one part.
+pub(crate) fn is_composite_unit(unit: &str) -> bool {
+    composite(unit).is_some()
+}
+
 /// The units of `HOUR_MINUTE` and its like.
 fn composite(unit: &str) -> Option<&'static [&'static str]> {
     Some(match unit {
