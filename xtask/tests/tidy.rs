@@ -15,6 +15,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("tidb", 1),
     ("operators", 1),
     ("tikv", 2),
+    ("tikv-server", 3),
     ("source", 2),
     ("sink", 2),
     ("coordinator", 2),
