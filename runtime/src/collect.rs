@@ -8,17 +8,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use types::{ErrorKind, Result, Timestamp};
 
 use crate::shared::{Shared, job_of_hold};
 use crate::sweep::{Swept, sweep, sweep_holds};
 
-/// Collects and sweeps until shutdown.
+/// Collects and sweeps until it is told to stop.
 ///
 /// # Errors
 /// `Closed` when the store is closed.
-pub(crate) async fn collect(shared: Arc<Shared>) -> Result<()> {
-    let token = shared.supervisor.token();
+pub(crate) async fn collect(shared: Arc<Shared>, token: CancellationToken) -> Result<()> {
     loop {
         tokio::select! {
             () = token.cancelled() => return Ok(()),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use sql::catalog::{Catalog, ViewState};
 use store::Snapshot;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use types::records::{EpochRecord, MAIN_JOB};
 use types::{Epoch, Error, ErrorKind, JobId, Result, TableId};
@@ -35,17 +36,32 @@ enum Wanted {
     Fill(TableId),
 }
 
-/// Starts and stops jobs until shutdown.
+/// Starts and stops jobs until it is told to stop, and returns when all of them have ended.
 ///
 /// # Errors
 /// `Closed` when the store is closed.
-pub(crate) async fn direct(shared: Arc<Shared>) -> Result<()> {
-    let token = shared.supervisor.token();
+pub(crate) async fn direct(shared: Arc<Shared>, token: CancellationToken) -> Result<()> {
+    let mut keepers = Vec::new();
+    let outcome = direct_until(&shared, &token, &mut keepers).await;
+    token.cancel();
+    for keeper in keepers {
+        // A keeper that panicked was reported by the supervisor.
+        drop(keeper.await);
+    }
+    outcome
+}
+
+async fn direct_until(
+    shared: &Arc<Shared>,
+    token: &CancellationToken,
+    keepers: &mut Vec<JoinHandle<Result<()>>>,
+) -> Result<()> {
     let mut changes = shared.catalog_changes.subscribe();
     let mut running: BTreeMap<JobId, CancellationToken> = BTreeMap::new();
     loop {
         changes.mark_unchanged();
-        match wanted(&shared).await {
+        keepers.retain(|keeper| !keeper.is_finished());
+        match wanted(shared).await {
             Ok(wanted) => {
                 running.retain(|job, stop| {
                     if !wanted.contains_key(job) {
@@ -56,8 +72,8 @@ pub(crate) async fn direct(shared: Arc<Shared>) -> Result<()> {
                 for (job, what) in wanted {
                     running.entry(job).or_insert_with(|| {
                         let stop = token.child_token();
-                        let keeper = keep(Arc::clone(&shared), job, what, stop.clone());
-                        drop(shared.supervisor.spawn(format!("keeper of job {job}"), keeper));
+                        let keeper = keep(Arc::clone(shared), job, what, stop.clone());
+                        keepers.push(shared.supervisor.spawn(format!("keeper of job {job}"), keeper));
                         stop
                     });
                 }

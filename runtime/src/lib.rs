@@ -9,6 +9,7 @@
 mod runtime;
 
 mod director;
+mod lease;
 
 mod adoption;
 mod fill;
@@ -38,8 +39,9 @@ mod supervisor;
 
 pub use checkpoint::{Checkpoint, checkpoint_at};
 pub use failpoints::{FailPoints, LOSES_ROWS, POINTS};
+pub use lease::LeaseStatus;
 pub use maintenance::{Maintained, MaintenanceKind, MaintenanceStatus};
-pub use options::RuntimeOptions;
+pub use options::{LeaseOptions, RuntimeOptions};
 pub use planner::{Planner, SqlPlanner};
 pub use records::{
     FillPhase, FillPosition, RefreshPath, RefreshRecord, ViewStats, refresh_key, view_stats_key,

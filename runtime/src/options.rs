@@ -8,6 +8,18 @@ use types::{Error, Result};
 
 use crate::{FailPoints, Planner, SqlPlanner};
 
+/// Less would be lost to one slow commit.
+const LEASE_MS_MIN: u64 = 300;
+
+/// How processes that share a store agree on the one that runs the jobs.
+#[derive(Clone, Debug)]
+pub struct LeaseOptions {
+    /// What this process is called in system tables and messages.
+    pub holder: String,
+    /// After so long without a sign of life another process takes over. Fencing does not depend on it.
+    pub ttl_ms: u64,
+}
+
 /// How jobs run.
 #[derive(Clone, Debug)]
 pub struct RuntimeOptions {
@@ -39,6 +51,9 @@ pub struct RuntimeOptions {
     pub restart_backoff_ms: (u64, u64),
     /// Decided epochs that are remembered for `tidemill.epochs`, a job.
     pub epochs_remembered: usize,
+    /// Whether processes share the store, so that one of them runs the jobs under a lease; `None` if the
+    /// store has one owner.
+    pub lease: Option<LeaseOptions>,
     /// How a view's text becomes a plan.
     pub planner: Arc<dyn Planner>,
     /// Where tests make steps fail.
@@ -61,6 +76,7 @@ impl Default for RuntimeOptions {
             adoption_wait_ms: 2_000,
             restart_backoff_ms: (50, 5_000),
             epochs_remembered: 128,
+            lease: None,
             planner: Arc::new(SqlPlanner),
             fail_points: FailPoints::default(),
         }
@@ -87,6 +103,9 @@ impl RuntimeOptions {
             if value == 0 {
                 return Err(Error::invalid(format!("option {name} must be above 0")));
             }
+        }
+        if self.lease.as_ref().is_some_and(|lease| lease.ttl_ms < LEASE_MS_MIN) {
+            return Err(Error::invalid(format!("option lease_ms must be at least {LEASE_MS_MIN}")));
         }
         if self.parallelism > types::VNODES {
             return Err(Error::invalid(format!("option parallelism must be at most {}", types::VNODES)));

@@ -12,7 +12,9 @@ use sql::catalog::{
 use sql::{CreateMaterializedView, Settings, TableName};
 use store::{Mutation, Snapshot, Store};
 use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use types::records::{self, EpochRecord, MAIN_JOB};
 use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, TableId, Timestamp};
 
@@ -26,8 +28,8 @@ use crate::shared::Shared;
 use crate::sweep::Swept;
 use crate::worker::view_of;
 use crate::{
-    Checkpoint, EpochStatus, JobKind, JobStatus, OperatorStatus, Planner, RuntimeOptions, Supervisor,
-    ViewStatus, collect, director,
+    Checkpoint, EpochStatus, JobKind, JobStatus, LeaseStatus, OperatorStatus, Planner, RuntimeOptions,
+    Supervisor, ViewStatus, collect, director, lease,
 };
 
 /// The longest pause of a waiter between two looks at the catalog: changes made here wake it at once.
@@ -81,15 +83,44 @@ impl Runtime {
             ledger: Mutex::default(),
             fill_failures: std::sync::Mutex::default(),
             catalog_changes: watch::Sender::new(0),
+            lease: lease::Holding::default(),
         });
-        let tasks = &shared.supervisor;
-        drop(tasks.spawn("director of jobs", director::direct(Arc::clone(&shared))));
-        drop(tasks.spawn("garbage collection", collect::collect(Arc::clone(&shared))));
         let runtime = Runtime { shared };
-        drop(runtime.shared.supervisor.spawn("schedules of refreshes", refresh::schedule(runtime.clone())));
-        let automatic = maintenance::automatic(runtime.clone());
-        drop(runtime.shared.supervisor.spawn("automatic maintenance", automatic));
+        let supervisor = &runtime.shared.supervisor;
+        if runtime.shared.options.lease.is_some() {
+            drop(supervisor.spawn("lease of the jobs", lease::keep(runtime.clone())));
+        } else {
+            drop(runtime.start_work(&supervisor.token()));
+        }
         Ok(runtime)
+    }
+
+    /// Starts what one process of a store does: jobs, garbage collection, schedules, maintenance. All of it
+    /// ends with the token.
+    pub(crate) fn start_work(&self, token: &CancellationToken) -> Vec<JoinHandle<Result<()>>> {
+        let tasks = &self.shared.supervisor;
+        let (shared, runtime) = (|| Arc::clone(&self.shared), || self.clone());
+        vec![
+            tasks.spawn("director of jobs", director::direct(shared(), token.clone())),
+            tasks.spawn("garbage collection", collect::collect(shared(), token.clone())),
+            tasks.spawn("schedules of refreshes", refresh::schedule(runtime(), token.clone())),
+            tasks.spawn("automatic maintenance", maintenance::automatic(runtime(), token.clone())),
+        ]
+    }
+
+    /// Whether jobs run in another process, or, for a moment, in none.
+    #[must_use]
+    pub fn runs_elsewhere(&self) -> bool {
+        self.shared.options.lease.is_some() && self.shared.lease.term().is_none()
+    }
+
+    /// Which process runs the jobs, if several share the store; `None` before anyone does, or if this is the
+    /// only one.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn lease(&self) -> Result<Option<LeaseStatus>> {
+        lease::status(&self.shared).await
     }
 
     /// The cache of runs, for queries over the same state.

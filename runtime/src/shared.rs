@@ -12,6 +12,7 @@ use types::{JobId, Result, TableId, Timestamp};
 
 use crate::adoption::Offers;
 use crate::board::Board;
+use crate::lease::Holding;
 use crate::maintenance::Maintenance;
 use crate::refresh::Refreshing;
 use crate::sweep::Ledger;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) fill_failures: std::sync::Mutex<BTreeMap<TableId, String>>,
     /// Counts changes of the catalog made in this process; the director and waiters watch it.
     pub(crate) catalog_changes: watch::Sender<u64>,
+    /// Whether this process runs the jobs.
+    pub(crate) lease: Holding,
 }
 
 impl Shared {

@@ -1,14 +1,23 @@
 //! Record keys: `t{table}_r{handle}`.
 //!
 //! A handle is one integer (8 bytes), or the datums of a clustered primary key, padded with zero bytes to
-//! at least 9 so that the two never look alike.
+//! at least 9 so that the two never look alike. Tables whose ids TiDB never gives out
+//! ([`PRIVATE_TABLES_FROM`] and above) have their keys under Tidemill's private prefix, so that TiDB, its
+//! garbage collector of dropped tables and its backups never meet them.
 
+use types::records::PREFIX;
 use types::{Error, Result};
 
 use crate::comparable::{put_i64, take_array, take_i64};
 
-/// The length of `t{table}_r`.
-const PREFIX_LEN: usize = 11;
+/// Ids from here on are of tables that TiDB knows nothing of. TiDB counts up from 1, and keeps the ids just
+/// below 2^48 for itself.
+pub const PRIVATE_TABLES_FROM: i64 = 1 << 40;
+/// Where such ids end.
+const PRIVATE_TABLES_END: i64 = 1 << 47;
+
+/// The length of `t{table}_r` under the private prefix.
+const PREFIX_LEN_MAX: usize = PREFIX.len() + 11;
 /// The least length of a common handle.
 pub(crate) const COMMON_HANDLE_LEN_MIN: usize = 9;
 
@@ -46,15 +55,26 @@ impl Handle {
 /// The prefix of a table's record keys.
 #[must_use]
 pub fn record_prefix(table: i64) -> Vec<u8> {
-    let mut key = Vec::with_capacity(PREFIX_LEN + 8);
+    let mut key = Vec::with_capacity(PREFIX_LEN_MAX + 8);
     put_record_prefix(&mut key, table);
     key
 }
 
 pub(crate) fn put_record_prefix(out: &mut Vec<u8>, table: i64) {
+    put_table_prefix(out, table);
+    out.extend_from_slice(b"_r");
+}
+
+fn put_table_prefix(out: &mut Vec<u8>, table: i64) {
+    if is_private(table) {
+        out.extend_from_slice(PREFIX);
+    }
     out.push(b't');
     put_i64(out, table);
-    out.extend_from_slice(b"_r");
+}
+
+fn is_private(table: i64) -> bool {
+    (PRIVATE_TABLES_FROM..PRIVATE_TABLES_END).contains(&table)
 }
 
 /// The key of a row.
@@ -70,30 +90,40 @@ pub fn record_key(table: i64, handle: &Handle) -> Vec<u8> {
 pub fn record_range(table: i64) -> (Vec<u8>, Vec<u8>) {
     let start = record_prefix(table);
     let mut end = start.clone();
-    end[PREFIX_LEN - 1] = b's';
+    // The prefix ends with `_r`.
+    end.pop();
+    end.push(b's');
     (start, end)
 }
 
 /// The range of all of a table's keys, indexes included, end exclusive.
 #[must_use]
 pub fn table_range(table: i64) -> (Vec<u8>, Vec<u8>) {
-    let prefix = |table: i64| {
-        let mut key = vec![b't'];
-        put_i64(&mut key, table);
-        key
-    };
-    let end = table.checked_add(1).map_or_else(|| vec![b't' + 1], prefix);
-    (prefix(table), end)
+    let mut start = Vec::with_capacity(PREFIX_LEN_MAX);
+    put_table_prefix(&mut start, table);
+    let mut end = start.clone();
+    // The next integer of the same width; the last one of all is followed by the next letter.
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            break;
+        }
+    }
+    (start, end)
 }
 
 /// Splits a record key into its table and the bytes of its handle.
 pub(crate) fn split_record_key(key: &[u8]) -> Result<(i64, &[u8])> {
-    let mut rest = key;
+    let (mut rest, in_private) = match key.strip_prefix(PREFIX) {
+        Some(rest) => (rest, true),
+        None => (key, false),
+    };
     let parts = (|| {
         let [t] = take_array(&mut rest)?;
         let table = take_i64(&mut rest)?;
         let separator = take_array::<2>(&mut rest)?;
-        Ok::<_, Error>((t == b't' && separator == *b"_r").then_some((table, rest)))
+        let is_record = t == b't' && separator == *b"_r" && is_private(table) == in_private;
+        Ok::<_, Error>(is_record.then_some((table, rest)))
     })();
     match parts {
         Ok(Some(split)) => Ok(split),

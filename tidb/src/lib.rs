@@ -30,8 +30,8 @@ pub use decimal::{DECIMAL_PRECISION_MAX, DECIMAL_SCALE_MAX, Decimal};
 pub use decode::{ROW_ID_COLUMN, ROW_ID_NAME, RowDecoder, RowError, describe_row};
 pub use encode::{BoundRows, EncodedRow, RowEncoder};
 pub use key::{
-    Handle, decode_record_key, describe_key, record_key, record_prefix, record_range, table_of_key,
-    table_range,
+    Handle, PRIVATE_TABLES_FROM, decode_record_key, describe_key, record_key, record_prefix, record_range,
+    table_of_key, table_range,
 };
 pub use literal::{Parsed, format_date, format_double, format_float, format_time, parse_time};
 pub use row::{RowView, Stored};

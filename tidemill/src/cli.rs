@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::shell::{self, Format, Script, Target};
-use crate::{Config, DEFAULT_LISTEN, Tidemill, run_coordinator};
+use crate::{Cluster, Config, DEFAULT_LISTEN, Tidemill, run_coordinator};
 
 /// Strongly consistent, incrementally maintained SQL views over a transactional store.
 #[derive(Debug, Parser)]
@@ -22,7 +22,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs the server over a data directory.
+    /// Runs the server over a data directory or a TiKV cluster.
     Server(ServerArguments),
     /// Runs a coordinator of its own over a server's store.
     Coordinator(CoordinatorArguments),
@@ -35,8 +35,24 @@ enum Command {
 #[derive(Args, Debug)]
 struct ServerArguments {
     /// Where the data lies; made if it is not there.
-    #[arg(long)]
-    data_dir: PathBuf,
+    #[arg(long, conflicts_with = "pd")]
+    data_dir: Option<PathBuf>,
+    /// A TiKV cluster in place of a directory: addresses of its placement driver, host:port, separated by
+    /// commas.
+    #[arg(long, value_delimiter = ',')]
+    pd: Vec<String>,
+    /// The certificate authority of the cluster, in PEM.
+    #[arg(long, requires = "pd")]
+    ca: Option<PathBuf>,
+    /// Our certificate for the cluster, in PEM.
+    #[arg(long, requires = "pd")]
+    cert: Option<PathBuf>,
+    /// The key of our certificate, in PEM.
+    #[arg(long, requires = "pd")]
+    key: Option<PathBuf>,
+    /// Moves the cluster's GC safe point: only where no TiDB does it.
+    #[arg(long, requires = "pd")]
+    drive_gc: bool,
     /// Where MySQL clients connect [default: 127.0.0.1:4406].
     #[arg(long)]
     listen: Option<SocketAddr>,
@@ -154,10 +170,22 @@ fn default_listen() -> SocketAddr {
 }
 
 async fn server(arguments: ServerArguments) -> Result<ExitCode> {
-    let mut config = Config::in_directory(arguments.data_dir);
+    let mut config = Config { data_dir: arguments.data_dir, ..Config::in_memory() };
     config.listen = Some(default_listen());
     if let Some(path) = &arguments.config {
         config = config.with_file(path)?;
+    }
+    if !arguments.pd.is_empty() {
+        let mut cluster = config.cluster.unwrap_or_else(|| Cluster::at(Vec::new()));
+        cluster.pd = arguments.pd;
+        cluster.ca = arguments.ca.or(cluster.ca);
+        cluster.cert = arguments.cert.or(cluster.cert);
+        cluster.key = arguments.key.or(cluster.key);
+        cluster.drives_gc |= arguments.drive_gc;
+        config.cluster = Some(cluster);
+    }
+    if config.data_dir.is_none() && config.cluster.is_none() {
+        anyhow::bail!("where is the data? give --data-dir, or --pd for a TiKV cluster");
     }
     config.force = arguments.force;
     config.listen = arguments.listen.or(config.listen);

@@ -19,6 +19,8 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:4406";
 pub struct Config {
     /// The data directory; `None` keeps everything in memory.
     pub data_dir: Option<PathBuf>,
+    /// A TiKV cluster as the store, in place of a directory or of memory.
+    pub cluster: Option<Cluster>,
     /// Opens the directory although the clock went back or acknowledged commits are missing.
     pub force: bool,
     /// Where MySQL clients connect; `None` for no server.
@@ -41,12 +43,59 @@ pub struct Config {
     pub query: query::Options,
 }
 
+/// A TiKV cluster, and what this process is in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cluster {
+    /// Addresses of the placement driver, `host:port`.
+    pub pd: Vec<String>,
+    /// The certificate of the authority that signed the cluster's, in PEM; without it nothing is encrypted.
+    pub ca: Option<PathBuf>,
+    /// Our own certificate and its key, where the cluster asks for them.
+    pub cert: Option<PathBuf>,
+    /// See `cert`.
+    pub key: Option<PathBuf>,
+    /// Whether Tidemill moves the cluster's GC safe point: only where no TiDB does it.
+    pub drives_gc: bool,
+    /// What this process is called beside others; its host and process id by default.
+    pub name: Option<String>,
+    /// After so long without a sign of life of the process that runs the jobs, another takes over.
+    pub lease_ms: u64,
+}
+
+impl Cluster {
+    /// The lease's usual life time: takes over within seconds, and is not lost to a slow commit.
+    pub const LEASE_MS: u64 = 5_000;
+
+    /// A cluster at these addresses.
+    #[must_use]
+    pub fn at(pd: Vec<String>) -> Cluster {
+        Cluster { pd, lease_ms: Cluster::LEASE_MS, ..Cluster::default() }
+    }
+
+    fn validate(&self) -> Result<()> {
+        if !cfg!(feature = "tikv") {
+            return Err(Error::invalid("this build has no TiKV: it was made without the feature tikv"));
+        }
+        if self.pd.is_empty() || self.pd.iter().any(String::is_empty) {
+            return Err(Error::invalid("setting pd needs addresses: host:port, separated by commas"));
+        }
+        if self.cert.is_some() != self.key.is_some() {
+            return Err(Error::invalid("settings cert and key go together"));
+        }
+        if self.cert.is_some() && self.ca.is_none() {
+            return Err(Error::invalid("setting cert needs ca: without it nothing is encrypted"));
+        }
+        Ok(())
+    }
+}
+
 impl Config {
     /// Everything in memory, nothing listens.
     #[must_use]
     pub fn in_memory() -> Config {
         Config {
             data_dir: None,
+            cluster: None,
             force: false,
             listen: None,
             grpc_listen: None,
@@ -64,6 +113,12 @@ impl Config {
     #[must_use]
     pub fn in_directory(path: impl Into<PathBuf>) -> Config {
         Config { data_dir: Some(path.into()), ..Config::in_memory() }
+    }
+
+    /// A TiKV cluster, nothing listens.
+    #[must_use]
+    pub fn on_cluster(cluster: Cluster) -> Config {
+        Config { cluster: Some(cluster), ..Config::in_memory() }
     }
 
     /// Reads a configuration file over these settings.
@@ -85,6 +140,12 @@ impl Config {
     /// `Invalid`, naming the setting.
     pub fn validate(&self) -> Result<()> {
         self.runtime.validate()?;
+        if let Some(cluster) = &self.cluster {
+            cluster.validate()?;
+            if self.data_dir.is_some() {
+                return Err(Error::invalid("a data directory and a cluster exclude each other"));
+            }
+        }
         if let Some(listen) = self.listen.filter(|address| !address.ip().is_loopback()) {
             if self.users.is_empty() {
                 return Err(Error::invalid(format!(
@@ -122,9 +183,30 @@ struct File {
     coordinator: Option<String>,
     connections_max: Option<usize>,
     max_allowed_packet: Option<u32>,
+    cluster: Option<ClusterFile>,
     users: BTreeMap<String, String>,
     runtime: RuntimeFile,
     query: QueryFile,
+}
+
+/// Its part `[cluster]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ClusterFile {
+    pd: Vec<String>,
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    drives_gc: bool,
+    name: Option<String>,
+    lease_ms: Option<u64>,
+}
+
+impl From<ClusterFile> for Cluster {
+    fn from(file: ClusterFile) -> Cluster {
+        let ClusterFile { pd, ca, cert, key, drives_gc, name, lease_ms } = file;
+        Cluster { pd, ca, cert, key, drives_gc, name, lease_ms: lease_ms.unwrap_or(Cluster::LEASE_MS) }
+    }
 }
 
 /// Its part `[runtime]`.
@@ -166,6 +248,7 @@ impl File {
         set(&mut config.coordinator, self.coordinator.map(Some));
         set(&mut config.connections_max, self.connections_max);
         set(&mut config.max_allowed_packet, self.max_allowed_packet);
+        set(&mut config.cluster, self.cluster.map(|cluster| Some(cluster.into())));
         config.users.extend(self.users);
         let (from, to) = (self.runtime, &mut config.runtime);
         // One number for both: a read fix runs the same dataflow as a job.
@@ -218,6 +301,21 @@ mod tests {
         }
         assert!(from_text("connections_max = 0").unwrap().validate().is_err());
         assert!(from_text("[runtime]\nparallelism = 0").unwrap().validate().is_err());
+    }
+
+    #[test]
+    fn a_cluster_is_complete_or_refused() {
+        let cluster = |text: &str| from_text(text).unwrap();
+        let config = cluster("[cluster]\npd = ['a:1', 'b:2']\nca = 'x'");
+        config.validate().unwrap();
+        let known = config.cluster.unwrap();
+        assert_eq!((known.pd.len(), known.lease_ms), (2, Cluster::LEASE_MS));
+        for text in ["[cluster]", "[cluster]\npd = ['']", "[cluster]\npd = ['a:1']\ncert = 'x'"] {
+            assert!(cluster(text).validate().is_err(), "{text}");
+        }
+        let both =
+            Config { data_dir: Some("data".into()), ..Config::on_cluster(Cluster::at(vec!["a:1".into()])) };
+        assert!(both.validate().is_err());
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub mod demo;
 pub mod shell;
 
 pub use answer::Answer;
-pub use config::{Config, DEFAULT_LISTEN};
+pub use config::{Cluster, Config, DEFAULT_LISTEN};
 pub use grpc::run_coordinator;
 pub use mysql::errors::sql_state;
 pub use result::{BatchStream, Column, Done, Outcome, Rows};

@@ -12,7 +12,7 @@ use coordinator::{
     Coordinator, LocalCoordinator, LocalOptions, RemoteCoordinator, RemoteOptions, RpcServer, Services,
 };
 use query::Engine;
-use runtime::{Runtime, Supervisor};
+use runtime::{LeaseOptions, Runtime, RuntimeOptions, Supervisor};
 use sql::Literal;
 use store::{EmbeddedStore, Store};
 use tokio::net::TcpListener;
@@ -63,11 +63,42 @@ async fn bind(address: Option<SocketAddr>, what: &str) -> Result<Option<(TcpList
 }
 
 async fn open_store(config: &Config, supervisor: &Supervisor) -> Result<Arc<dyn Store>> {
+    #[cfg(feature = "tikv")]
+    if let Some(cluster) = &config.cluster {
+        let store: Arc<dyn Store> = tikv::TikvStore::connect(tikv_options(config, cluster)).await?;
+        return Ok(store);
+    }
     let Some(path) = config.data_dir.clone() else { return Ok(EmbeddedStore::memory()) };
     let reading_ms_max = config.runtime.history_limit_ms;
     let options = store::Options { force: config.force, reading_ms_max, ..store::Options::default() };
     let store = supervisor.blocking("opening the store", move || EmbeddedStore::open(path, options)).await?;
     Ok(store)
+}
+
+#[cfg(feature = "tikv")]
+fn tikv_options(config: &Config, cluster: &crate::Cluster) -> tikv::Options {
+    let identity = cluster.cert.clone().zip(cluster.key.clone());
+    tikv::Options {
+        tls: cluster.ca.clone().map(|ca| tikv::Tls { ca, identity, domain: None }),
+        reading_age_max: Duration::from_millis(config.runtime.history_limit_ms),
+        drives_gc: cluster.drives_gc,
+        ..tikv::Options::new(cluster.pd.clone())
+    }
+}
+
+/// How jobs run: on a cluster, in one of its processes.
+fn runtime_options(config: &Config) -> RuntimeOptions {
+    let lease = config.cluster.as_ref().map(|cluster| LeaseOptions {
+        holder: cluster.name.clone().unwrap_or_else(process_name),
+        ttl_ms: cluster.lease_ms,
+    });
+    RuntimeOptions { lease, ..config.runtime.clone() }
+}
+
+/// The host's name and the process id.
+fn process_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}:{}", host.trim(), std::process::id())
 }
 
 impl Tidemill {
@@ -96,7 +127,9 @@ impl Tidemill {
         let services = Supervisor::new();
         let store = open_store(&config, &services).await?;
 
-        session::bootstrap(&store).await?;
+        // Beside TiDB, which counts from 1, own tables have ids and keys of their own.
+        let ids_from = if config.cluster.is_some() { tidb::PRIVATE_TABLES_FROM } else { 0 };
+        session::bootstrap(&store, ids_from.unsigned_abs()).await?;
         let store_identity = session::store_identity(&store).await?;
         let local_coordinator = config
             .coordinator
@@ -120,7 +153,7 @@ impl Tidemill {
             None => None,
         };
         let runtime =
-            Runtime::start(Arc::clone(&store), coordinator, config.runtime.clone(), Supervisor::new())
+            Runtime::start(Arc::clone(&store), coordinator, runtime_options(&config), Supervisor::new())
                 .await?;
         let sessions = Arc::new(Sessions::default());
         let globals = Arc::new(Mutex::new(global_variables(&config, mysql.as_ref().map(|(_, at)| *at))));
@@ -145,6 +178,10 @@ impl Tidemill {
         let session = Session::of_process(&instance)?;
         let mysql_address = mysql.as_ref().map(|(_, address)| *address);
         let http_address = http.as_ref().map(|(_, address)| *address);
+        if instance.config.cluster.is_some() {
+            let errands = session::serve_errands(Arc::clone(&instance));
+            drop(instance.supervisor.spawn("errands of other processes", errands));
+        }
         if let Some((listener, _)) = mysql {
             instance.supervisor.spawn("mysql listener", mysql::serve(listener, Arc::clone(&instance)));
         }

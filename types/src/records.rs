@@ -8,6 +8,8 @@
 //! ~tm/c/d/<name>              a database
 //! ~tm/c/t/<id>                a table or view (JSON)
 //! ~tm/c/i                     the id allocator
+//! ~tm/e/<timestamp>           a statement that another process does (JSON), where several share the store
+//! ~tm/l                       which process runs the jobs (JSON), where several share the store
 //! ~tm/j/<job>                 epoch record: the primary of every epoch of the job
 //! ~tm/p/<job>                 position of a fill (JSON)
 //! ~tm/m/<view><state>         manifest of one operator's state
@@ -75,6 +77,24 @@ pub fn table_key(id: TableId) -> Vec<u8> {
 #[must_use]
 pub fn table_prefix() -> Vec<u8> {
     key(b"c/t/", &[])
+}
+
+/// A statement that the process with the lease does for another, by the timestamp at which it was asked.
+#[must_use]
+pub fn errand_key(asked: Timestamp) -> Vec<u8> {
+    key(b"e/", &[asked.0])
+}
+
+/// The prefix of all such statements.
+#[must_use]
+pub fn errand_prefix() -> Vec<u8> {
+    key(b"e/", &[])
+}
+
+/// The lease of the process that runs the jobs of a shared store.
+#[must_use]
+pub fn lease_key() -> Vec<u8> {
+    key(b"l", &[])
 }
 
 /// The allocator of ids for tables, views and jobs.

@@ -59,7 +59,7 @@ impl Harness {
             parallelism,
         };
         let start_ts = harness.store.timestamp().await.unwrap();
-        harness.commit(start_ts, Catalog::default().bootstrap().mutations).await;
+        harness.commit(start_ts, Catalog::default().bootstrap(0).mutations).await;
         harness
     }
 

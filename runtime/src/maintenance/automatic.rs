@@ -11,6 +11,7 @@ use std::time::Duration;
 use operators::Manifest;
 use sink::load_manifests;
 use sql::catalog::{TableDefinition, ViewState};
+use tokio_util::sync::CancellationToken;
 use types::{ErrorKind, Result};
 
 use super::MaintenanceKind;
@@ -24,12 +25,11 @@ struct Found {
     now_ms: u64,
 }
 
-/// Looks for states that are over the threshold, and has them merged, until shutdown.
+/// Looks for states that are over the threshold, and has them merged, until it is told to stop.
 ///
 /// # Errors
 /// `Closed` when the store is closed.
-pub(crate) async fn automatic(runtime: Runtime) -> Result<()> {
-    let token = runtime.shared.supervisor.token();
+pub(crate) async fn automatic(runtime: Runtime, token: CancellationToken) -> Result<()> {
     if runtime.shared.options.compact_at_percent == 0 {
         return Ok(());
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sql::RefreshKind;
 use sql::catalog::{Refresh, TableDefinition};
 use store::Snapshot;
+use tokio_util::sync::CancellationToken;
 use types::{ErrorKind, Result, TableId};
 
 use super::{check_refreshable, due_ms};
@@ -18,14 +19,13 @@ use crate::worker::view_of;
 /// How often schedules are looked at.
 const LOOK_EVERY_MS: u64 = 250;
 
-/// Refreshes views when their schedules are due, until shutdown. A refresh that takes longer than its
+/// Refreshes views when their schedules are due, until it is told to stop. A refresh that takes longer than its
 /// interval is followed by one, not by all that it has missed.
 ///
 /// # Errors
 /// `Closed` when the store is closed.
-pub(crate) async fn schedule(runtime: Runtime) -> Result<()> {
+pub(crate) async fn schedule(runtime: Runtime, token: CancellationToken) -> Result<()> {
     let shared = Arc::clone(&runtime.shared);
-    let token = shared.supervisor.token();
     let mut running: BTreeMap<TableId, tokio::task::JoinHandle<Result<()>>> = BTreeMap::new();
     loop {
         tokio::select! {

@@ -79,7 +79,7 @@ impl World {
     }
 
     async fn bootstrap(&self) {
-        self.runtime.change_catalog(|catalog, _| Ok(catalog.bootstrap())).await.unwrap();
+        self.runtime.change_catalog(|catalog, _| Ok(catalog.bootstrap(0))).await.unwrap();
         for table in ["t", "u"] {
             let text = format!(
                 "CREATE TABLE IF NOT EXISTS {table} (id BIGINT PRIMARY KEY, grp BIGINT NOT NULL, val BIGINT NOT NULL)"

@@ -64,11 +64,16 @@ impl CatalogChange {
 }
 
 impl Catalog {
-    /// Makes the first database, `test`, in an empty store; no mutations if there is a catalog.
+    /// Makes the first database, `test`, in an empty store, and says from where on ids are given out; no
+    /// mutations if there is a catalog.
     #[must_use]
-    pub fn bootstrap(&self) -> CatalogChange {
+    pub fn bootstrap(&self, ids_from: u64) -> CatalogChange {
         let mut change = CatalogChange::default();
         if self.version == 0 {
+            if ids_from > self.next_id {
+                let next = ids_from.to_string().into_bytes();
+                change.mutations.push(Mutation::put(records::id_allocator_key(), next));
+            }
             change.mutations.push(Mutation::put(records::database_key("test"), b"test".to_vec()));
             self.finish(&mut change, 0);
         }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use types::{Error, Result};
 
 use super::Session;
+use super::errands::needs_jobs;
 use crate::result::{Done, Outcome, Rows};
 use crate::sessions::Kill;
 
@@ -76,17 +77,25 @@ impl Session {
                 Ok(Outcome::Done(Done::default()))
             }
             Statement::Nothing => Ok(Outcome::Done(Done::default())),
-            definition => self.define(definition, interrupt).await,
+            definition => self.define(definition, &parsed.text, interrupt).await,
         }
     }
 
     /// The statements that change definitions; each commits the open transaction first.
-    async fn define(&mut self, statement: &Statement, interrupt: &CancellationToken) -> Result<Outcome> {
+    async fn define(
+        &mut self,
+        statement: &Statement,
+        text: &str,
+        interrupt: &CancellationToken,
+    ) -> Result<Outcome> {
         if self.snapshot.is_some() {
             return Err(Error::mysql(1105, "definitions cannot be changed while 'tidemill_snapshot' is set"));
         }
         self.check_may_write()?;
         self.commit().await?;
+        if needs_jobs(statement) && self.instance.runtime.runs_elsewhere() {
+            return self.send_errand(text, interrupt).boxed().await;
+        }
         // Boxed: the futures of definitions are large and rare.
         match statement {
             Statement::CreateDatabase { name, if_not_exists } => {

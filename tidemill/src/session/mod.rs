@@ -4,6 +4,7 @@
 //! next begins; KILL ends what it waits for. DDL commits the open transaction first, as in MySQL.
 
 mod dispatch;
+mod errands;
 mod refresh;
 mod set;
 mod show;
@@ -24,6 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use types::{Error, Result, Timestamp};
 
+pub(crate) use errands::serve as serve_errands;
 pub(crate) use tables::{bootstrap, store_identity};
 pub(crate) use variables::{CHARSETS, COLLATIONS, Variables};
 

@@ -87,14 +87,18 @@ impl Session {
 ///
 /// # Errors
 /// If the store is away or its catalog is broken.
-pub(crate) async fn bootstrap(store: &Arc<dyn store::Store>) -> Result<()> {
+pub(crate) async fn bootstrap(store: &Arc<dyn store::Store>, ids_from: u64) -> Result<()> {
     let start = store.timestamp().await?;
     let snapshot = Snapshot::new(Arc::clone(store), start);
-    let change = CatalogCache::new().load_at(&snapshot).await?.bootstrap();
+    let change = CatalogCache::new().load_at(&snapshot).await?.bootstrap(ids_from);
     if change.mutations.is_empty() {
         return Ok(());
     }
-    store.commit_transaction(start, change.mutations).await.map_err(Error::from).map(|_| ())
+    match store.commit_transaction(start, change.mutations).await {
+        // Another process of the same store was faster.
+        Ok(_) | Err(store::KeyError::WriteConflict { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The store's identity; drawn on the first start.

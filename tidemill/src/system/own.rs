@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use query::VirtualRequest;
 use runtime::{
-    EpochStatus, JobKind, JobStatus, MaintenanceStatus, OperatorStatus, RefreshStatus, Runtime, ViewStatus,
+    EpochStatus, JobKind, JobStatus, LeaseStatus, MaintenanceStatus, OperatorStatus, RefreshStatus, Runtime,
+    ViewStatus,
 };
 use sql::catalog::Catalog;
 use types::{Error, Result, TableId, Timestamp};
@@ -93,6 +94,11 @@ pub(super) static TABLES: &[SystemTable] = &[
     },
     SystemTable {
         database: "tidemill",
+        name: "lease",
+        columns: &[("holder", Text), ("term", Unsigned), ("renewed_time", Time), ("is_here", Text)],
+    },
+    SystemTable {
+        database: "tidemill",
         name: "jobs",
         columns: &[
             ("job_id", Unsigned),
@@ -156,6 +162,7 @@ pub(super) async fn rows(table: &str, runtime: &Runtime, request: &VirtualReques
         "view_columns" => view_columns(&request.catalog),
         "refreshes" => runtime.refreshes().await?.iter().map(|status| refresh(status, &names)).collect(),
         "maintenance" => runtime.maintenance().await?.iter().map(maintenance).collect(),
+        "lease" => runtime.lease().await?.iter().map(lease).collect(),
         "jobs" => runtime.recorded_jobs().await?.iter().map(|status| job(status, &names)).collect(),
         "epochs" => runtime.epochs().iter().map(epoch).collect(),
         "operators" => runtime.operators().iter().map(|status| operator(status, &names)).collect(),
@@ -255,6 +262,15 @@ fn maintenance(status: &MaintenanceStatus) -> Vec<Cell> {
         Cell::Unsigned(status.bytes.0),
         Cell::optional(status.bytes.1, Cell::Unsigned),
         Cell::optional(status.error.as_ref(), Cell::text),
+    ]
+}
+
+fn lease(status: &LeaseStatus) -> Vec<Cell> {
+    vec![
+        Cell::text(&status.holder),
+        Cell::Unsigned(status.term),
+        Cell::time_of(status.renewed),
+        Cell::text(if status.is_here { "yes" } else { "no" }),
     ]
 }
 
