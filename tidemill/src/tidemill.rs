@@ -65,8 +65,8 @@ async fn bind(address: Option<SocketAddr>, what: &str) -> Result<Option<(TcpList
 async fn open_store(config: &Config, supervisor: &Supervisor) -> Result<Arc<dyn Store>> {
     #[cfg(feature = "tikv")]
     if let Some(cluster) = &config.cluster {
-        let store: Arc<dyn Store> = tikv::TikvStore::connect(tikv_options(config, cluster)).await?;
-        return Ok(store);
+        let store = tikv::TikvStore::connect(tikv_options(config, cluster)).await?;
+        return Ok(Arc::new(store));
     }
     let Some(path) = config.data_dir.clone() else { return Ok(EmbeddedStore::memory()) };
     let reading_ms_max = config.runtime.history_limit_ms;

@@ -111,6 +111,10 @@ fn crates_depend_on_lower_levels_only() {
             if dependency["path"].is_null() || other == name {
                 continue;
             }
+            // Suites run over it too.
+            if dependency["kind"] == "dev" && other == "tikv-server" {
+                continue;
+            }
             let other_level = levels.get(other).unwrap_or_else(|| panic!("crate {other} has no level"));
             assert!(other_level < level, "{name} (level {level}) depends on {other} (level {other_level})");
         }

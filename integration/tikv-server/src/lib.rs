@@ -8,6 +8,7 @@
 //! all writes of all stores.
 
 pub mod keys;
+pub mod suite;
 
 mod check;
 mod cluster;

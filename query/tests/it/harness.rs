@@ -15,7 +15,7 @@ use sink::{Fold, RunCache, ViewSink, manifest_mutation};
 use source::{Source, TableDelta, TableSource};
 use sql::catalog::{Catalog, DropKind, DropOptions, NewView, ViewState};
 use sql::{Literal, Settings, Statement, TableName, ast};
-use store::{EmbeddedStore, Key, KeyRange, Mutation, Snapshot, Store};
+use store::{Key, KeyRange, Mutation, Snapshot, Store};
 use tokio_util::sync::CancellationToken;
 use types::records::{EpochRecord, MAIN_JOB, dropped_key, epoch_record_key, table_key};
 use types::{Epoch, Error, Generation, Result, StateId, TableId, Timestamp};
@@ -43,7 +43,7 @@ pub(crate) struct Harness {
 
 impl Harness {
     pub(crate) async fn new(parallelism: usize) -> Harness {
-        let store: Arc<dyn Store> = EmbeddedStore::memory();
+        let store = tikv_server::suite::store().await;
         let runs = RunCache::new(Arc::clone(&store), tokio::runtime::Handle::current(), 64 << 20);
         let options = Options { parallelism, ..Options::default() };
         let engine = Engine::new(Arc::clone(&store), Arc::clone(&runs) as Arc<dyn RunSource>, options);

@@ -11,7 +11,7 @@ use runtime::{FailPoints, Runtime, RuntimeOptions, Supervisor, ViewStatus};
 use source::{Source, TableSource};
 use sql::catalog::{Catalog, CatalogCache, DropKind, DropOptions, TableDefinition};
 use sql::{Settings, Statement, TableName};
-use store::{EmbeddedStore, Mutation, Snapshot, Store};
+use store::{Mutation, Snapshot, Store};
 use tidb::RowEncoder;
 use types::{Error, JobId, Result, TableId, Timestamp};
 
@@ -55,7 +55,7 @@ impl World {
     }
 
     pub(crate) async fn with(options: RuntimeOptions) -> World {
-        let store: Arc<dyn Store> = EmbeddedStore::memory();
+        let store = tikv_server::suite::store().await;
         World::over(store, options).await
     }
 

@@ -3,13 +3,17 @@
 use std::net::SocketAddr;
 
 use mysql_async::{Conn, Error, OptsBuilder, Row, Value, prelude::Queryable};
-use tidemill::{Config, Tidemill};
+use tidemill::{Cluster, Config, Tidemill};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Opens an instance in memory that listens on a free port.
 pub(crate) async fn open(change: impl FnOnce(&mut Config)) -> (Tidemill, SocketAddr) {
     let mut config = Config::in_memory();
+    if tikv_server::suite::is_on_cluster() {
+        let cluster = tikv_server::suite::cluster().await;
+        config = Config::on_cluster(Cluster::at(cluster.pd_endpoints()));
+    }
     config.listen = Some("127.0.0.1:0".parse().unwrap());
     change(&mut config);
     let tidemill = Tidemill::open(config).await.unwrap();

@@ -1,0 +1,85 @@
+//! The store that a suite of tests runs over: one in memory, or the same tests over a cluster.
+//!
+//! `TIDEMILL_TEST_STORE=cluster` gives every test a cluster of its own, with three stores and fifty regions
+//! at the tests' keys. A request that would end a real store ends the test's process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::{EmbeddedStore, Store};
+use tikv::TikvStore;
+
+use crate::{Cluster, Options};
+
+/// The variable that chooses.
+const VARIABLE: &str = "TIDEMILL_TEST_STORE";
+
+/// Whether the suite runs over a cluster.
+///
+/// # Panics
+/// If the variable says something that there is not.
+#[must_use]
+pub fn is_on_cluster() -> bool {
+    match std::env::var(VARIABLE).as_deref() {
+        Err(_) | Ok("memory") => false,
+        Ok("cluster") => true,
+        Ok(other) => panic!("{VARIABLE}={other}: there are memory and cluster"),
+    }
+}
+
+/// Starts a cluster as suites have it; it ends with the test's runtime.
+///
+/// # Panics
+/// If it cannot be started.
+pub async fn cluster() -> Arc<Cluster> {
+    let options = Options {
+        n_stores: 3,
+        cuts: cuts(),
+        min_ts_interval: Duration::from_millis(20),
+        ..Options::default()
+    };
+    let cluster = Arc::new(Cluster::start(options).await.expect("a cluster starts on free ports"));
+    let watched = Arc::clone(&cluster);
+    #[allow(clippy::disallowed_methods, reason = "it ends with the test's runtime")]
+    drop(tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let violations = watched.violations();
+            assert_or_abort(violations.is_empty(), &violations);
+        }
+    }));
+    cluster
+}
+
+/// A panic of a task would be overheard.
+fn assert_or_abort(holds: bool, violations: &[String]) {
+    if !holds {
+        tracing::error!(?violations, "a client did what would end a real store");
+        let _said = std::io::Write::write_all(
+            &mut std::io::stderr(),
+            format!("a client did what would end a real store: {violations:?}\n").as_bytes(),
+        );
+        std::process::abort();
+    }
+}
+
+/// Fifty regions where the tests' keys are: tables of small ids, private ones, and each kind of record.
+fn cuts() -> Vec<Vec<u8>> {
+    let tables = (1..=20).map(|id| tidb::table_range(id).0);
+    let private = (0..20).map(|id| tidb::table_range(tidb::PRIVATE_TABLES_FROM + 64 + id).0);
+    let records = ["~tm/", "~tm/b", "~tm/c/t", "~tm/d", "~tm/j", "~tm/m", "~tm/p", "~tm/r", "~tm/s"];
+    tables.chain(private).chain(records.map(|key| key.as_bytes().to_vec())).collect()
+}
+
+/// The store of a test: in memory, or a cluster.
+///
+/// # Panics
+/// If the cluster cannot be started or connected to.
+pub async fn store() -> Arc<dyn Store> {
+    if !is_on_cluster() {
+        return EmbeddedStore::memory();
+    }
+    let cluster = cluster().await;
+    let options = tikv::Options { drives_gc: true, ..tikv::Options::new(cluster.pd_endpoints()) };
+    Arc::new(TikvStore::connect(options).await.expect("the cluster answers"))
+}
