@@ -134,7 +134,7 @@ fn primary_key(
     columns: &[ColumnInfo],
     refused: &[RefusedColumn],
 ) -> Result<Vec<usize>, TableRefusal> {
-    let contradiction = |what: String| TableRefusal::Contradiction(what);
+    let contradiction = TableRefusal::Contradiction;
     let Some(key) = table.clustered_key() else {
         return Err(contradiction("its clustered primary key is not there".into()));
     };

@@ -93,7 +93,7 @@ pub fn view_table_ddl(database: &str, table: &TableInfo) -> Result<String> {
         }
         let separator = if at == 0 { "" } else { ", " };
         let null = if column.not_null { "NOT NULL" } else { "NULL" };
-        let declared = declared_type(&column.column_type).or_else(|what| bad(what))?;
+        let declared = declared_type(&column.column_type).or_else(bad)?;
         // Writing to a string cannot fail.
         let _ = write!(ddl, "{separator}{} {declared} {null}", quoted(&column.name));
     }

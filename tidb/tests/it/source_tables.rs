@@ -1,5 +1,7 @@
 //! What Tidemill makes of definitions of TiDB: columns of each type, keys, partitions, and what is refused.
 
+use arrow::array::AsArray;
+use arrow::datatypes::TimestampMicrosecondType;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidb::{
@@ -274,8 +276,7 @@ fn values_of_older_rows() {
     let batch = decoder.finish().unwrap();
     // 2024-05-06 is day 19,849: 54 years with 13 leap days, then 31 + 29 + 31 + 30 + 5 days; 07:08:09 is
     // 25,689 seconds. 19,849 * 86,400 + 25,689 = 1,714,979,289.
-    use arrow::array::AsArray;
-    let times = batch.column(0).as_primitive::<arrow::datatypes::TimestampMicrosecondType>();
+    let times = batch.column(0).as_primitive::<TimestampMicrosecondType>();
     assert_eq!(times.value(0), 1_714_979_289_000_000);
     table["cols"][1]["version"] = json!(0);
     assert_eq!(source(&table).unwrap().refused[0].refusal, ColumnRefusal::OriginZone);
