@@ -19,6 +19,7 @@ use crate::comparable::{
     f64_of_comparable, flag, skip_bytes, take_array, take_bytes, take_f64, take_i64, take_u8, take_u64,
 };
 use crate::decimal::{Decimal, skip_sized, take_sized};
+use crate::old_row::{take_compact, take_uvarint, take_varint, value_flag};
 use crate::schema::ColumnType;
 use crate::time::{unpack_date, unpack_time};
 
@@ -145,15 +146,7 @@ impl ColumnBuilder {
             (flag::UINT, ColumnType::Date | ColumnType::Datetime(_) | ColumnType::Timestamp(_)) => {
                 Content::Packed(take_u64(input)?)
             }
-            (
-                flag::BYTES,
-                ColumnType::Char(_)
-                | ColumnType::Varchar(_)
-                | ColumnType::Text(_)
-                | ColumnType::Binary(_)
-                | ColumnType::Varbinary(_)
-                | ColumnType::Blob(_),
-            ) => {
+            (flag::BYTES, column_type) if column_type.is_string() => {
                 scratch.clear();
                 take_bytes(input, scratch)?;
                 Content::Bytes(scratch)
@@ -161,6 +154,27 @@ impl ColumnBuilder {
             (found, column_type) => {
                 return Err(Error::corrupt(format!("flag {found:#x} before a {column_type:?} in a key")));
             }
+        };
+        self.append(content)
+    }
+
+    /// Appends a cell, not NULL, from a datum of a value in the old format.
+    pub(crate) fn append_value_datum(&mut self, datum: &[u8], scratch: &mut Vec<u8>) -> Result<()> {
+        let mut input = datum;
+        let content = match (take_u8(&mut input)?, &self.column_type) {
+            (value_flag::VARINT, ColumnType::Int { unsigned: false, .. }) => {
+                Content::Int(take_varint(&mut input)?)
+            }
+            (value_flag::UVARINT, ColumnType::Int { unsigned: true, .. }) => {
+                Content::UInt(take_uvarint(&mut input)?)
+            }
+            (value_flag::UVARINT, ColumnType::Date | ColumnType::Datetime(_) | ColumnType::Timestamp(_)) => {
+                Content::Packed(take_uvarint(&mut input)?)
+            }
+            (value_flag::COMPACT_BYTES, column_type) if column_type.is_string() => {
+                Content::Bytes(take_compact(&mut input)?)
+            }
+            _ => return self.append_datum(&mut &datum[..], scratch),
         };
         self.append(content)
     }

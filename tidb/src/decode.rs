@@ -16,8 +16,8 @@ use crate::column_builder::{ColumnBuilder, Content, skip_datum};
 use crate::comparable::take_i64;
 use crate::convert::{Cast, convert_column};
 use crate::key::{COMMON_HANDLE_LEN_MIN, Handle, describe_key, record_key, split_record_key};
-use crate::row::{RowView, Stored};
 use crate::schema::{ColumnInfo, ColumnType, TableInfo};
+use crate::stored_row::{Found, StoredRow};
 
 /// Stands for the hidden row id in a list of columns of a table without a primary key.
 pub const ROW_ID_COLUMN: usize = usize::MAX;
@@ -42,7 +42,8 @@ impl From<RowError> for Error {
 /// Decodes rows of one table into the columns that somebody needs.
 #[derive(Debug)]
 pub struct RowDecoder {
-    table_id: i64,
+    /// The ids that may stand in keys: one a partition.
+    table_ids: Vec<i64>,
     columns: Vec<ColumnDecoder>,
     schema: SchemaRef,
     handle: HandleKind,
@@ -109,7 +110,7 @@ impl RowDecoder {
             (false, false) => HandleKind::Common,
         };
         Ok(RowDecoder {
-            table_id: table.id,
+            table_ids: vec![table.id],
             columns: decoders,
             schema: Arc::new(Schema::new(fields)),
             handle,
@@ -118,6 +119,13 @@ impl RowDecoder {
             datum_starts: Vec::new(),
             scratch: Vec::new(),
         })
+    }
+
+    /// Decodes rows of all these physical tables, the partitions of one, in place of the table's own id.
+    #[must_use]
+    pub fn with_tables(mut self, physical_ids: &[i64]) -> RowDecoder {
+        self.table_ids = physical_ids.to_vec();
+        self
     }
 
     /// The schema of the batches.
@@ -166,7 +174,8 @@ impl RowDecoder {
         if old == new {
             return Ok(true);
         }
-        let parse = |value| RowView::parse(key, value).map_err(|error| RowError { key: key.to_vec(), error });
+        let parse =
+            |value| StoredRow::parse(key, value).map_err(|error| RowError { key: key.to_vec(), error });
         let (old, new) = (parse(old)?, parse(new)?);
         let columns = self.columns.iter_mut().filter(|column| !matches!(column.source, Source::RowId));
         for column in columns {
@@ -191,10 +200,10 @@ impl RowDecoder {
 
     fn try_append(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let (table, handle) = split_record_key(key)?;
-        if table != self.table_id {
-            return Err(Error::corrupt(format!("key of table {table}, not {}", self.table_id)));
+        if !self.table_ids.contains(&table) {
+            return Err(Error::corrupt(format!("key of table {table}, not {:?}", self.table_ids)));
         }
-        let row = RowView::parse(key, value)?;
+        let row = StoredRow::parse(key, value)?;
         let int_handle = self.read_handle(handle)?;
         for column in &mut self.columns {
             let from_handle = HandleParts { int_handle, handle, datum_starts: &self.datum_starts };
@@ -236,14 +245,15 @@ struct HandleParts<'a> {
 }
 
 impl ColumnDecoder {
-    fn append(&mut self, row: &RowView<'_>, handle: &HandleParts<'_>, scratch: &mut Vec<u8>) -> Result<()> {
+    fn append(&mut self, row: &StoredRow<'_>, handle: &HandleParts<'_>, scratch: &mut Vec<u8>) -> Result<()> {
         if let Source::RowId = self.source {
             return self.builder.append(Content::Int(handle.int_handle));
         }
         match row.find(self.id, &mut self.hint) {
-            Stored::Value(bytes) => self.builder.append_value(bytes),
-            Stored::Null => self.append_null(),
-            Stored::Absent => match &self.source {
+            Found::Value(bytes) => self.builder.append_value(bytes),
+            Found::Datum(datum) => self.builder.append_value_datum(datum, scratch),
+            Found::Null => self.append_null(),
+            Found::Absent => match &self.source {
                 Source::RowId | Source::Handle => self.builder.append_handle(handle.int_handle),
                 Source::Datum { restored: true, .. } => {
                     Err(Error::corrupt("is in the key as a sort key only, and not in the value"))
@@ -301,7 +311,7 @@ fn column_decoder(table: &TableInfo, at: usize) -> Result<(ColumnDecoder, Field)
 }
 
 /// The default of rows older than the column, as a value of a row.
-fn encoded_default(column: &ColumnInfo) -> Result<Option<Vec<u8>>> {
+pub(crate) fn encoded_default(column: &ColumnInfo) -> Result<Option<Vec<u8>>> {
     let Some(text) = &column.origin_default else { return Ok(None) };
     let text: ArrayRef = Arc::new(StringArray::from(vec![text.as_str()]));
     let value = convert_column(column, &text, &Cast::default())?;

@@ -8,20 +8,17 @@
 //! [checksum: header byte, CRC-32 u32, extra CRC-32 u32 if the header says so]
 //! ```
 //!
-//! All numbers little-endian; large if an id is above 255 or the data above 65,535 bytes. Checksums of
-//! version 1 (row and key) and 2 (row and handle) are verified; version 0 covers logical columns in a
-//! form of TiDB's older releases, and is only stepped over.
+//! All numbers little-endian; large if an id is above 255 or the data above 65,535 bytes.
 
 use types::{Error, Result};
 
-use crate::comparable::{take, take_array, take_u8};
-use crate::key::split_record_key;
+use crate::comparable::{take, take_array};
+use crate::row_checksum::verify_checksum;
 
-const VERSION: u8 = 128;
+/// The first byte of every row in this format.
+pub(crate) const VERSION: u8 = 128;
 const FLAG_LARGE: u8 = 1;
-const FLAG_CHECKSUM: u8 = 2;
-const CHECKSUM_VERSION_MASK: u8 = 0b0111;
-const CHECKSUM_EXTRA: u8 = 0b1000;
+pub(crate) const FLAG_CHECKSUM: u8 = 2;
 
 /// What a row's value says about a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,30 +141,6 @@ impl<'a> RowView<'a> {
     fn value(&self, at: usize) -> &'a [u8] {
         let start = if at == 0 { 0 } else { self.end(at - 1) };
         &self.data[start..self.end(at)]
-    }
-}
-
-fn verify_checksum(key: &[u8], row: &[u8], rest: &mut &[u8]) -> Result<()> {
-    let header = take_u8(rest)?;
-    let stored = u32::from_le_bytes(take_array(rest)?);
-    if header & CHECKSUM_EXTRA != 0 {
-        take_array::<4>(rest)?;
-    }
-    let identity = match header & CHECKSUM_VERSION_MASK {
-        0 => return Ok(()),
-        1 => key,
-        2 => split_record_key(key)?.1,
-        version => return Err(Error::corrupt(format!("unknown version {version} of a row checksum"))),
-    };
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(row);
-    hasher.update(&[header]);
-    hasher.update(identity);
-    let computed = hasher.finalize();
-    if computed == stored {
-        Ok(())
-    } else {
-        Err(Error::corrupt(format!("row checksum is {computed:#010x}, {stored:#010x} was stored")))
     }
 }
 

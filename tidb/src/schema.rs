@@ -144,6 +144,12 @@ impl ColumnType {
         matches!(self, ColumnType::Char(_) | ColumnType::Varchar(_) | ColumnType::Text(_))
     }
 
+    /// Whether it is a text, or a string of bytes.
+    pub(crate) fn is_string(&self) -> bool {
+        let bytes = matches!(self, ColumnType::Binary(_) | ColumnType::Varbinary(_) | ColumnType::Blob(_));
+        bytes || self.is_text()
+    }
+
     /// Whether a value in a key is not the value itself, so that the row must store it as well: the key
     /// holds a sort key. CHAR has no trailing spaces to lose.
     #[must_use]
