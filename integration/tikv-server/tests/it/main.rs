@@ -1,0 +1,5 @@
+//! Tests of the test server: recordings of a real one, and clients that do not know which it is.
+
+mod recording;
+mod replay;
+mod wire;
