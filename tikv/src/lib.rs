@@ -3,3 +3,5 @@
 //! Stubs of its own, from minimal protocol files with kvproto's field numbers ([`proto`]).
 
 pub mod proto;
+
+mod feed;
