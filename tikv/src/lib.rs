@@ -4,4 +4,26 @@
 
 pub mod proto;
 
+mod options;
+
+mod backoff;
+mod connect;
+mod key;
+mod tasks;
+
+mod pd;
+mod region;
+mod stores;
+
+mod call;
+mod cluster;
+mod key_error;
+
+mod batches;
+mod fence;
+mod status;
+mod walk;
+
 mod feed;
+
+pub use options::{Options, Tls};
