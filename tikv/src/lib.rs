@@ -26,4 +26,5 @@ mod walk;
 
 mod feed;
 
+pub use feed::FeedOptions;
 pub use options::{Options, Tls};

@@ -1,55 +1,139 @@
 //! What a change feed needs of a cluster besides its event streams.
 //!
-//! One small trait, so that the feed's own logic does not care how regions are cached or locks resolved.
+//! Everything that names a region also puts right what is known of it, so that the next look finds better.
 
-use async_trait::async_trait;
+use std::sync::Arc;
+
 use bytes::Bytes;
-use store::KeyRange;
-use tonic::transport::Channel;
-use types::{Result, Timestamp};
+use store::{KeyError, KeyRange, LockInfo, LockKind};
+use types::{Error, Result, Timestamp};
 
+use super::failure::Failure;
 use super::range_lock::Part;
-use crate::pd::Located;
-use crate::proto::metapb;
+use crate::backoff::Backoff;
+use crate::cluster::Cluster;
+use crate::key;
+use crate::key_error::key_error;
+use crate::proto::kvrpcpb;
+use crate::region::Region;
+use crate::status::{Fate, by_transaction};
+use crate::walk::whole;
 
-/// A cluster, as a feed sees it.
-#[async_trait]
-pub(crate) trait Backing: Send + Sync + 'static {
-    /// The cluster's identity.
-    fn cluster_id(&self) -> u64;
+/// Locks of one page.
+const PAGE_LOCKS: u32 = 1_024;
 
-    /// Regions of an encoded part from its start on, without a hole; never none, perhaps not all.
-    async fn regions(&self, part: &Part) -> Result<Vec<Located>>;
+/// An encoded part as raw keys.
+///
+/// # Errors
+/// `Corrupt` if its bounds are not encoded.
+pub(crate) fn raw(part: &Part) -> Result<KeyRange> {
+    Ok(KeyRange { start: key::decode(&part.start)?, end: key::decode(&part.end)? })
+}
 
-    /// A connection to a store.
-    async fn channel(&self, store_id: u64) -> Result<Channel>;
+/// The regions that cover an encoded part.
+///
+/// # Errors
+/// `Unavailable` if they are not known in time.
+pub(crate) async fn regions(cluster: &Cluster, part: &Part) -> Result<Vec<Arc<Region>>> {
+    cluster.regions_of(&raw(part)?).await
+}
 
-    /// A region is led by another peer, if one was named, or nobody knows by whom.
-    fn leader_moved(&self, region: &metapb::Region, leader: Option<&metapb::Peer>);
+/// Puts right what is known of a region whose subscription ended.
+pub(crate) fn learn(cluster: &Cluster, region: &Region, failure: &Failure) {
+    match failure {
+        Failure::NotLeader(Some(leader)) if cluster.regions.switch_leader(region, *leader) => {}
+        Failure::NotLeader(_) => cluster.regions.invalidate(region),
+        Failure::Moved(successors) if successors.is_empty() => cluster.regions.invalidate(region),
+        Failure::Moved(successors) => {
+            cluster.regions.succeed(region, successors.clone());
+        }
+        Failure::Lost(_) => {
+            cluster.stores.forget(region.leader.store_id);
+            cluster.regions.invalidate_store(region.leader.store_id);
+        }
+        Failure::Busy(_) | Failure::Other(_) | Failure::Fatal(_) => {}
+    }
+}
 
-    /// A region is not what it was; some of its successors may have been named.
-    fn region_changed(&self, region: &metapb::Region, successors: &[metapb::Region]);
+/// Below it history may be gone.
+///
+/// # Errors
+/// `Unavailable` if the placement driver does not answer in time.
+pub(crate) async fn safe_point(cluster: &Cluster) -> Result<Timestamp> {
+    Ok(cluster.pd.gc_state().await?.safe_point)
+}
 
-    /// A store's connection broke: its address and its leaders may be others.
-    fn store_lost(&self, store_id: u64);
+/// Finishes locks of dead transactions in a range with starts at or below a timestamp, and leaves living
+/// ones alone.
+///
+/// # Errors
+/// `Unavailable` if a region does not answer in time.
+pub(crate) async fn finish_orphans(cluster: &Cluster, range: &KeyRange, ts: Timestamp) -> Result<()> {
+    let ts = cluster.passed(ts).await?;
+    let mut backoff = Backoff::new(cluster.options.lock_wait);
+    let mut rest = whole(range);
+    while let Some(range) = rest {
+        let (locks, after) = cluster.lock_page(&range, ts, PAGE_LOCKS, &mut backoff).await?;
+        let writing = locks.into_iter().filter(|lock| lock.kind != LockKind::Lock).collect();
+        for (start_ts, locks) in by_transaction(writing) {
+            let keys = || locks.iter().map(|lock: &LockInfo| lock.key.clone()).collect();
+            match cluster.fate(&locks[0], Timestamp::ZERO).await? {
+                Fate::Committed(commit_ts) => cluster.finish(start_ts, Some(commit_ts), keys()).await?,
+                Fate::RolledBack => cluster.finish(start_ts, None, keys()).await?,
+                Fate::Pushed | Fate::Alive => {}
+            }
+        }
+        rest = after;
+    }
+    Ok(())
+}
 
-    /// Below it history may be gone.
-    async fn safe_point(&self) -> Result<Timestamp>;
+/// The least start of the locks in ranges that write, with starts at or below a timestamp. What is not locked
+/// by then commits above the timestamp, or is applied.
+///
+/// # Errors
+/// `Unavailable` if a region does not answer in time.
+pub(crate) async fn oldest_lock(
+    cluster: &Cluster,
+    ranges: &[KeyRange],
+    ts: Timestamp,
+) -> Result<Option<Timestamp>> {
+    let ts = cluster.passed(ts).await?;
+    let mut backoff = Backoff::new(cluster.options.lock_wait);
+    let mut oldest = None;
+    for range in ranges {
+        let mut rest = whole(range);
+        while let Some(range) = rest {
+            let (locks, after) = cluster.lock_page(&range, ts, PAGE_LOCKS, &mut backoff).await?;
+            let writing = locks.iter().filter(|lock| lock.kind != LockKind::Lock);
+            oldest = writing.map(|lock| lock.start_ts).chain(oldest).min();
+            rest = after;
+        }
+    }
+    Ok(oldest)
+}
 
-    /// A fresh timestamp.
-    async fn timestamp(&self) -> Result<Timestamp>;
-
-    /// Returns when every transaction that commits at or below a timestamp is applied in a raw range.
-    async fn fence(&self, range: &KeyRange, ts: Timestamp) -> Result<()>;
-
-    /// Finishes locks of dead transactions in a raw range with starts at or below a timestamp, and leaves
-    /// living ones alone.
-    async fn finish_orphans(&self, range: &KeyRange, ts: Timestamp) -> Result<()>;
-
-    /// The least start of the locks in raw ranges that write, with starts at or below a timestamp. What is
-    /// not locked by then commits above the timestamp, or is applied.
-    async fn oldest_lock(&self, ranges: &[KeyRange], ts: Timestamp) -> Result<Option<Timestamp>>;
-
-    /// Reads a key.
-    async fn get(&self, key: &Bytes, ts: Timestamp) -> Result<Option<Bytes>>;
+/// Reads a key.
+///
+/// # Errors
+/// `Unavailable` if a region does not answer in time, or a lock stays in the way.
+pub(crate) async fn get(cluster: &Cluster, key: &Bytes, ts: Timestamp) -> Result<Option<Bytes>> {
+    let version = cluster.passed(ts).await?;
+    let (mut tries, mut waits) = (cluster.backoff(), Backoff::new(cluster.options.lock_wait));
+    let mut call = kvrpcpb::GetRequest { key: key.clone(), version: version.raw(), ..Default::default() };
+    loop {
+        let answer = cluster.at_key(key, &call, &mut tries).await?;
+        match answer.error.map(key_error) {
+            None => return Ok((!answer.not_found).then_some(answer.value)),
+            Some(KeyError::Locked(lock)) => {
+                let start_ts = lock.start_ts;
+                if cluster.settle_below(vec![*lock], ts, &mut waits).await? {
+                    call.context.get_or_insert_default().resolved_locks.push(start_ts.0);
+                } else if waits.is_over() {
+                    return Err(Error::unavailable("a lock stays in the way of a read for the change feed"));
+                }
+            }
+            Some(error) => return Err(error.into()),
+        }
+    }
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use store::{Change, KeyRange};
@@ -96,7 +97,13 @@ impl Buffer {
     ///
     /// # Errors
     /// `Unavailable` if a temporary file cannot be read.
-    pub(crate) fn read(&self, from: &Position, to: Timestamp, range: &KeyRange, limit: usize) -> Result<Page> {
+    pub(crate) fn read(
+        &self,
+        from: &Position,
+        to: Timestamp,
+        range: &KeyRange,
+        limit: usize,
+    ) -> Result<Page> {
         let mut merged = Merged::open(self, from)?;
         let mut page = Vec::new();
         let mut n_page_bytes = 0;
@@ -163,13 +170,30 @@ impl Buffer {
 
     fn merge_runs(&mut self) -> Result<()> {
         let mut writer = RunWriter::create(self.options.directory.as_deref())?;
-        let floor = (self.floor.next().map_err(|_| Error::corrupt("a feed at the end of time"))?, Bytes::new());
+        let floor =
+            (self.floor.next().map_err(|_| Error::corrupt("a feed at the end of time"))?, Bytes::new());
         let mut merged = Merged::open(self, &floor)?;
         while let Some(change) = merged.next()? {
             writer.write(&change)?;
         }
         self.runs = writer.finish()?.into_iter().collect();
         Ok(())
+    }
+}
+
+/// A buffer that a puller fills and others read.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedBuffer(Arc<Mutex<Buffer>>);
+
+impl SharedBuffer {
+    /// Shares a buffer.
+    pub(crate) fn new(buffer: Buffer) -> SharedBuffer {
+        SharedBuffer(Arc::new(Mutex::new(buffer)))
+    }
+
+    /// The buffer, for a moment.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Buffer> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -224,9 +248,10 @@ impl<'a> Merged<'a> {
 
     fn fill(&mut self, source: usize) -> Result<()> {
         self.heads[source] = match source.checked_sub(1) {
-            None => self.memory.next().map(|(position, held)| {
-                with_place(position.0, position.1.clone(), held.clone())
-            }),
+            None => self
+                .memory
+                .next()
+                .map(|(position, held)| with_place(position.0, position.1.clone(), held.clone())),
             Some(reader) => self.readers[reader].next()?,
         };
         Ok(())

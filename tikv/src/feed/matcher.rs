@@ -234,7 +234,8 @@ impl Matcher {
         };
         self.room.give(open.n_bytes());
         // The scan may still send its prewrite: the place stays taken until then.
-        let taken = Open { op: open.op, values: open.values.take(), generation: 0, disputed: false, done: true };
+        let taken =
+            Open { op: open.op, values: open.values.take(), generation: 0, disputed: false, done: true };
         open.done = true;
         self.finish(id, taken, commit, out)
     }
@@ -263,7 +264,9 @@ impl Matcher {
     fn finish(&self, id: WriteId, open: Open, commit: Commit, out: &mut Vec<Matched>) -> Result<()> {
         let values = match open.values {
             // The record's own value is never wrong; it is there for short ones only.
-            Some((_, old)) if commit.op == OpType::Put && !commit.value.is_empty() => Some((commit.value, old)),
+            Some((_, old)) if commit.op == OpType::Put && !commit.value.is_empty() => {
+                Some((commit.value, old))
+            }
             Some(values) if !open.disputed && open.op == commit.op => Some(values),
             Some((_, old)) if commit.op == OpType::Delete => Some((Bytes::new(), old)),
             _ => None,

@@ -9,7 +9,7 @@
 //! takes them up again, from where they were, when there is room.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 use types::{Error, Result, Timestamp};
 
 use super::Shared;
-use super::buffer::Buffer;
+use super::backing;
+use super::buffer::SharedBuffer;
 use super::matcher::Matcher;
 use super::range_lock::{Part, RangeLock};
 use super::stream::{Delivery, StoreStream};
-use crate::pd::Located;
-use crate::proto::metapb;
+use crate::region::Region;
 
 mod news;
 mod orphans;
@@ -77,8 +77,7 @@ struct Subscription {
     part: Part,
     /// The part as raw keys.
     range: KeyRange,
-    region: metapb::Region,
-    leader: Option<metapb::Peer>,
+    region: Arc<Region>,
     n_failures: u32,
     matcher: Matcher,
     stream: Option<Arc<StoreStream>>,
@@ -94,7 +93,7 @@ type Started = (u64, Result<OwnedSemaphorePermit>);
 
 /// What a puller waited for.
 enum Step {
-    Located(Result<Vec<Located>>),
+    Located(Result<Vec<Arc<Region>>>),
     Started(Started),
     Released((Bytes, u64)),
     News,
@@ -110,13 +109,13 @@ pub(crate) struct Puller {
     goal: Goal,
     ranges: Vec<Part>,
     lock: RangeLock,
-    buffer: Arc<Mutex<Buffer>>,
+    buffer: SharedBuffer,
     progress: watch::Sender<Progress>,
     n_changes: u64,
     subscriptions: BTreeMap<u64, Subscription>,
     inbox_of_all: mpsc::Sender<Delivery>,
     inbox: mpsc::Receiver<Delivery>,
-    locating: Option<BoxFuture<'static, Result<Vec<Located>>>>,
+    locating: Option<BoxFuture<'static, Result<Vec<Arc<Region>>>>>,
     locate_at: Instant,
     starting: FuturesUnordered<BoxFuture<'static, Started>>,
     /// Failed parts, which keep their place until they may be tried again.
@@ -136,7 +135,7 @@ impl Puller {
         ranges: Vec<Part>,
         from: Timestamp,
         goal: Goal,
-        buffer: Arc<Mutex<Buffer>>,
+        buffer: SharedBuffer,
     ) -> (Puller, watch::Receiver<Progress>) {
         let (progress, watched) = watch::channel(Progress { frontier: from, n_changes: 0, failed: None });
         let (inbox_of_all, inbox) = mpsc::channel(INBOX);
@@ -229,7 +228,7 @@ impl Puller {
     /// Tells how far it has come; not before it is sure that what was scanned was still there.
     async fn publish(&mut self) -> Result<()> {
         if let Some(start) = self.verify {
-            match self.shared.backing.safe_point().await {
+            match backing::safe_point(&self.shared.cluster).await {
                 Ok(safe_point) if start < safe_point => return Err(super::gone(start, safe_point)),
                 Ok(_) => self.verify = None,
                 Err(error) if error.kind() == types::ErrorKind::Unavailable => {
@@ -242,7 +241,11 @@ impl Puller {
         let (frontier, n_changes) = (self.lock.frontier(), self.n_changes);
         self.progress.send_if_modified(|progress| {
             let frontier = frontier.unwrap_or(progress.frontier);
-            assert!(frontier >= progress.frontier, "the frontier fell from {} to {frontier}", progress.frontier);
+            assert!(
+                frontier >= progress.frontier,
+                "the frontier fell from {} to {frontier}",
+                progress.frontier
+            );
             let is_new = frontier > progress.frontier || n_changes > progress.n_changes;
             (progress.frontier, progress.n_changes) = (frontier, n_changes);
             is_new
@@ -252,11 +255,13 @@ impl Puller {
 
     /// Gives every subscription up when the buffer is full.
     fn pause_if_full(&mut self) -> Result<()> {
-        if self.is_paused || !self.buffer().is_full() {
+        if self.is_paused || !self.buffer.lock().is_full() {
             return Ok(());
         }
         if self.goal != Goal::Follow {
-            return Err(Error::unavailable("the changes of this time take more than the room for them on disk"));
+            return Err(Error::unavailable(
+                "the changes of this time take more than the room for them on disk",
+            ));
         }
         tracing::warn!("a change feed pauses: nobody takes what it holds");
         self.is_paused = true;
@@ -268,7 +273,7 @@ impl Puller {
     }
 
     async fn tick(&mut self) -> Result<()> {
-        if self.is_paused && self.buffer().has_room() {
+        if self.is_paused && self.buffer.lock().has_room() {
             self.is_paused = false;
         }
         if self.goal == Goal::Follow {
@@ -278,10 +283,6 @@ impl Puller {
         } else {
             Ok(())
         }
-    }
-
-    fn buffer(&self) -> MutexGuard<'_, Buffer> {
-        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

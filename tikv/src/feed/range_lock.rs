@@ -112,8 +112,9 @@ pub(crate) struct RangeLock {
 impl RangeLock {
     /// Covers ranges, in order and apart, all of which have come to a timestamp.
     pub(crate) fn new(ranges: &[Part], ts: Timestamp) -> RangeLock {
-        let piece =
-            |part: &Part| (part.start.clone(), Piece { end: part.end.clone(), ts, n_failures: 0, holder: None });
+        let piece = |part: &Part| {
+            (part.start.clone(), Piece { end: part.end.clone(), ts, n_failures: 0, holder: None })
+        };
         RangeLock { pieces: ranges.iter().filter(|part| !part.is_empty()).map(piece).collect() }
     }
 
@@ -153,12 +154,11 @@ impl RangeLock {
         if waits {
             return Lock::Wait;
         }
-        self.replace(&covered, part, Piece {
-            end: part.end.clone(),
-            ts,
-            n_failures,
-            holder: Some(Holder { id, version }),
-        });
+        self.replace(
+            &covered,
+            part,
+            Piece { end: part.end.clone(), ts, n_failures, holder: Some(Holder { id, version }) },
+        );
         Lock::Held { ts, n_failures }
     }
 

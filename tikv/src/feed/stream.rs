@@ -7,7 +7,7 @@
 //! What arrives is handed on in order through bounded queues. A puller that does not take its part holds
 //! the stream, which is why pullers always do: they spill instead of waiting.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,13 +18,12 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Status};
 use types::Timestamp;
 
-use super::backing::Backing;
 use super::failure::Failure;
+use crate::cluster::Cluster;
 use crate::connect::MESSAGE_BYTES_MAX;
 use crate::proto::cdcpb::change_data_client::ChangeDataClient;
 use crate::proto::cdcpb::change_data_request as ask;
 use crate::proto::cdcpb::{ChangeDataEvent, ChangeDataRequest, Event, Header, ResolvedTs, Row, event};
-use crate::tasks::Tasks;
 
 /// The version whose behaviour we expect: batched resolved timestamps, checked cluster identities.
 const VERSION: &str = "8.5.0";
@@ -53,8 +52,9 @@ pub(crate) enum News {
 
 /// All streams of a feed.
 pub(crate) struct Streams {
-    backing: Arc<dyn Backing>,
-    tasks: Arc<Tasks>,
+    cluster: Arc<Cluster>,
+    /// Ends every stream.
+    stop: CancellationToken,
     next_id: AtomicU64,
     n_scans_max: usize,
     state: Mutex<State>,
@@ -66,14 +66,14 @@ struct State {
     streams: BTreeMap<(u64, u64), Arc<StoreStream>>,
     scans: BTreeMap<u64, Arc<Semaphore>>,
     /// Stores that do not multiplex.
-    old_stores: std::collections::BTreeSet<u64>,
+    old_stores: BTreeSet<u64>,
 }
 
 impl Streams {
     /// No streams yet; at most so many regions are scanned per store at a time.
-    pub(crate) fn new(backing: Arc<dyn Backing>, tasks: Arc<Tasks>, n_scans_max: usize) -> Arc<Streams> {
+    pub(crate) fn new(cluster: Arc<Cluster>, stop: CancellationToken, n_scans_max: usize) -> Arc<Streams> {
         let state = Mutex::new(State::default());
-        Arc::new(Streams { backing, tasks, next_id: AtomicU64::new(1), n_scans_max, state })
+        Arc::new(Streams { cluster, stop, next_id: AtomicU64::new(1), n_scans_max, state })
     }
 
     /// A number nobody else has.
@@ -100,14 +100,14 @@ impl Streams {
         let stream = Arc::new(StoreStream {
             store_id,
             is_old,
-            header: Header { cluster_id: self.backing.cluster_id(), ticdc_version: VERSION.to_owned() },
+            header: Header { cluster_id: self.cluster.pd.cluster_id(), ticdc_version: VERSION.to_owned() },
             requests,
             routes: Mutex::new(Routes { is_open: true, ..Routes::default() }),
-            stop: self.tasks.stop_token().child_token(),
+            stop: self.stop.child_token(),
         });
         state.streams.insert(key, Arc::clone(&stream));
         let (streams, serving) = (Arc::clone(self), Arc::clone(&stream));
-        drop(self.tasks.spawn("event stream", async move {
+        drop(self.cluster.tasks.spawn("event stream", async move {
             streams.serve(serving, key, outgoing).await;
         }));
         stream
@@ -130,7 +130,7 @@ impl Streams {
         outgoing: mpsc::Receiver<ChangeDataRequest>,
     ) {
         let stop = stream.stop.clone();
-        let reading = stream.read(Arc::clone(&self.backing), outgoing);
+        let reading = stream.read(&self.cluster, outgoing);
         let status = stop.run_until_cancelled(reading).await;
         let status = status.unwrap_or_else(|| Status::cancelled("the stream was closed"));
         {
@@ -221,12 +221,8 @@ impl StoreStream {
     }
 
     /// Reads until the stream ends, and says why it did.
-    async fn read(
-        &self,
-        backing: Arc<dyn Backing>,
-        outgoing: mpsc::Receiver<ChangeDataRequest>,
-    ) -> Status {
-        let channel = match backing.channel(self.store_id).await {
+    async fn read(&self, cluster: &Cluster, outgoing: mpsc::Receiver<ChangeDataRequest>) -> Status {
+        let channel = match cluster.channel(self.store_id).await {
             Ok(channel) => channel,
             Err(error) => return Status::unavailable(error.to_string()),
         };

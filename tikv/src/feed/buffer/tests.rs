@@ -89,7 +89,8 @@ fn a_buffer_says_when_it_is_full() {
 fn a_change_keeps_no_message_alive() {
     let message = Bytes::from(vec![7; 1 << 20]);
     let mut buffer = buffer(1 << 20);
-    let small = Change { key: message.slice(..4), value: Some(message.slice(4..9)), ..change(11, "", None, None) };
+    let small =
+        Change { key: message.slice(..4), value: Some(message.slice(4..9)), ..change(11, "", None, None) };
     buffer.push(small.clone()).unwrap();
     let held = &all(&buffer, 10, 100, 1)[0];
     assert_eq!(*held, small);

@@ -164,10 +164,12 @@ fn prewrites_that_disagree_are_settled_by_the_commit() {
     check(with(vec![commit(11, 12, "k"), initialized()]), &["k@12 ?"]);
     check(with(vec![initialized(), commit(11, 12, "k")]), &["k@12 ?"]);
     // The same twice is no dispute: a push sends a prewrite again.
-    let twice = vec![prewrite(11, "k", "v", "o"), prewrite(11, "k", "v", "o"), initialized(), commit(11, 12, "k")];
+    let twice =
+        vec![prewrite(11, "k", "v", "o"), prewrite(11, "k", "v", "o"), initialized(), commit(11, 12, "k")];
     check(twice, &["k@12 o->v"]);
     // A value lost on the way does not replace one that was there.
-    let emptied = vec![initialized(), prewrite(11, "k", "v", "o"), prewrite(11, "k", "", "o"), commit(11, 12, "k")];
+    let emptied =
+        vec![initialized(), prewrite(11, "k", "v", "o"), prewrite(11, "k", "", "o"), commit(11, 12, "k")];
     check(emptied, &["k@12 ?"]);
     let ended = vec![initialized(), prewrite(11, "k", "v", "o"), delete(11, "k", "o"), deleted(11, 12, "k")];
     check(ended, &["k@12 o->-"]);
@@ -193,8 +195,15 @@ fn the_recorded_interleaving_ends_with_the_flushed_value() {
         initialized(),
         short(6, 17, "f", "two"),
     ];
-    let expected =
-        ["c@15 c0->c1", "w@16 w0->w1", "c@11 -->c0", "r@11 -->r0", "w@11 -->w0", "cl@14 -->LLL", "f@17 -->two"];
+    let expected = [
+        "c@15 c0->c1",
+        "w@16 w0->w1",
+        "c@11 -->c0",
+        "r@11 -->r0",
+        "w@11 -->w0",
+        "cl@14 -->LLL",
+        "f@17 -->two",
+    ];
     check(rows, &expected);
 }
 
@@ -218,7 +227,9 @@ fn a_commit_below_what_is_resolved_is_loud() {
     assert!(!matcher.resolve(Timestamp(50)), "before the end of the scan it is somebody else's");
     run(&mut matcher, vec![initialized(), prewrite(11, "k", "v", "")]);
     assert!(matcher.resolve(Timestamp(20)));
-    assert!(!matcher.resolve(Timestamp(20)) && !matcher.resolve(Timestamp(15)) && !matcher.resolve(Timestamp(0)));
+    assert!(
+        !matcher.resolve(Timestamp(20)) && !matcher.resolve(Timestamp(15)) && !matcher.resolve(Timestamp(0))
+    );
     let error = matcher.row(commit(11, 20, "k"), &mut Vec::new()).unwrap_err();
     assert_eq!(error.kind(), types::ErrorKind::Corrupt);
 }

@@ -4,6 +4,7 @@ use store::Change;
 use types::{ErrorKind, Result, Timestamp};
 
 use super::{Goal, Instant, Puller};
+use crate::feed::backing;
 use crate::feed::failure::Failure;
 use crate::feed::matcher::Matched;
 use crate::feed::stream::News;
@@ -63,14 +64,15 @@ impl Puller {
     }
 
     /// A change with its values; `None` if it lies above the end.
-    async fn complete(&self, matched: Matched) -> Result<Option<Change>> {
+    async fn complete(&mut self, matched: Matched) -> Result<Option<Change>> {
         let end = self.goal.end();
         match matched {
             Matched::Change(change) => Ok(Some(change).filter(|change| change.commit_ts <= end)),
             Matched::Unread { commit_ts, .. } if commit_ts > end => Ok(None),
             Matched::Unread { key, start_ts, commit_ts } => {
-                let value = self.shared.backing.get(&key, commit_ts).await?;
-                let old_value = self.shared.backing.get(&key, commit_ts.prev()).await?;
+                let cluster = &self.shared.cluster;
+                let value = backing::get(cluster, &key, commit_ts).await?;
+                let old_value = backing::get(cluster, &key, commit_ts.prev()).await?;
                 Ok(Some(Change { key, start_ts, commit_ts, value, old_value }))
             }
         }
@@ -78,7 +80,7 @@ impl Puller {
 
     fn keep(&mut self, change: Change) -> Result<()> {
         let commit_ts = change.commit_ts;
-        self.buffer().push(change)?;
+        self.buffer.lock().push(change)?;
         self.n_changes += 1;
         if self.goal == Goal::Follow {
             self.shared.saw(commit_ts);

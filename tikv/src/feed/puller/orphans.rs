@@ -8,11 +8,10 @@ use std::time::Duration;
 use types::Result;
 
 use super::{Instant, Puller};
+use crate::feed::backing;
 
-/// A part whose resolved timestamp has not risen for so long may be held by a dead transaction.
-const ORPHAN_AFTER: Duration = Duration::from_secs(4);
-/// How often one part's locks are looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long one look may take.
+const LOOK_MAX: Duration = Duration::from_secs(10);
 /// The parts that are looked at, at a time.
 const LOOKS_MAX: usize = 8;
 /// How long a draw of a timestamp may keep news waiting.
@@ -21,9 +20,9 @@ const DRAW_MAX: Duration = Duration::from_secs(1);
 impl Puller {
     /// Starts to finish the locks of dead transactions in parts that have stood still.
     pub(super) async fn look_for_orphans(&mut self) -> Result<()> {
-        let after = self.shared.options.orphan_after.unwrap_or(ORPHAN_AFTER);
+        let after = self.shared.options.orphan_after;
         let is_stuck = |risen_at: Instant, looked_at: Option<Instant>| {
-            risen_at.elapsed() > after && looked_at.is_none_or(|at| at.elapsed() > LOOK_EVERY.max(after))
+            risen_at.elapsed() > after && looked_at.is_none_or(|at| at.elapsed() > after.mul_f64(2.5))
         };
         let stuck: Vec<u64> = self
             .subscriptions
@@ -38,7 +37,7 @@ impl Puller {
         }
         // Not near now: what began after the parts stood still is not what holds them.
         let Some(ts) = self.orphan_ts.take() else {
-            let drawn = tokio::time::timeout(DRAW_MAX, self.shared.backing.timestamp()).await;
+            let drawn = tokio::time::timeout(DRAW_MAX, self.shared.cluster.timestamp()).await;
             self.orphan_ts = drawn.ok().and_then(Result::ok);
             return Ok(());
         };
@@ -46,10 +45,10 @@ impl Puller {
             let Some(subscription) = self.subscriptions.get_mut(&id) else { continue };
             subscription.looked_at = Some(Instant::now());
             let (shared, range) = (Arc::clone(&self.shared), subscription.range.clone());
-            let (stop, region) = (self.shared.tasks.stop_token(), subscription.region.id);
-            drop(self.shared.tasks.spawn("orphans", async move {
-                let finishing = shared.backing.finish_orphans(&range, ts);
-                let finishing = tokio::time::timeout(LOOK_EVERY, finishing);
+            let (stop, region) = (self.shared.stop.clone(), subscription.region.id);
+            drop(self.shared.cluster.tasks.spawn("orphans", async move {
+                let finishing = backing::finish_orphans(&shared.cluster, &range, ts);
+                let finishing = tokio::time::timeout(LOOK_MAX, finishing);
                 match stop.run_until_cancelled(finishing).await {
                     Some(Ok(Err(error))) => tracing::warn!(region, %error, "locks that hold a change feed"),
                     Some(Err(_)) => tracing::warn!(region, "locks that hold a change feed are not decided"),

@@ -7,19 +7,18 @@ use std::time::Duration;
 use futures::FutureExt;
 use types::{Error, ErrorKind, Result};
 
-use super::{Goal, Instant, Located, Matcher, OwnedSemaphorePermit, Puller, Subscription};
+use super::{Goal, Instant, Matcher, OwnedSemaphorePermit, Puller, Subscription};
+use crate::feed::backing;
 use crate::feed::failure::Failure;
 use crate::feed::range_lock::{Lock, Part};
-use crate::key;
 use crate::proto::cdcpb::{ChangeDataRequest, ExtraOp, KvApi, ScanPriority};
+use crate::region::Region;
 
 /// The wait for a map of regions that fits what is held.
 const MAP_WAIT: Duration = Duration::from_millis(100);
 /// The waits before a failed part is tried again.
 const RETRY_MS_FIRST: u64 = 50;
 const RETRY_MS_MAX: u64 = 2_000;
-/// Regions of one look at the map.
-const LOCATED_MAX: usize = 1_024;
 /// Regions that a peek looks into at a time.
 const PEEKED_MAX: usize = 4;
 
@@ -54,20 +53,11 @@ impl Puller {
         if Instant::now() < self.locate_at {
             return Some(self.locate_at);
         }
-        let shared = Arc::clone(&self.shared);
+        let cluster = Arc::clone(&self.shared.cluster);
         let locating = async move {
-            let mut found: Vec<Located> = Vec::new();
+            let mut found: Vec<Arc<Region>> = Vec::new();
             for part in parts {
-                let mut rest = part.clone();
-                while found.len() < LOCATED_MAX {
-                    let regions = shared.backing.regions(&rest).await?;
-                    let reached = regions.last().map(|last| last.region.end_key.clone()).unwrap_or_default();
-                    found.extend(regions);
-                    if key::end_reaches(&reached, &part.end) {
-                        break;
-                    }
-                    rest.start = reached;
-                }
+                found.extend(backing::regions(&cluster, &part).await?);
             }
             Ok(found)
         };
@@ -80,7 +70,7 @@ impl Puller {
     }
 
     /// Holds the parts of the regions that were found, and asks for permission to subscribe them.
-    pub(super) fn located(&mut self, located: Result<Vec<Located>>) -> Result<()> {
+    pub(super) fn located(&mut self, located: Result<Vec<Arc<Region>>>) -> Result<()> {
         self.locating = None;
         let located = match located {
             Ok(located) => located,
@@ -95,31 +85,28 @@ impl Puller {
             return Ok(());
         }
         let mut seen = BTreeSet::new();
-        for one in located {
-            if seen.insert(one.region.id) {
-                self.hold(&one)?;
+        for region in located {
+            if seen.insert(region.id) {
+                self.hold(&region)?;
             }
         }
         Ok(())
     }
 
-    fn hold(&mut self, located: &Located) -> Result<()> {
-        let region = Part::new(located.region.start_key.clone(), located.region.end_key.clone());
+    fn hold(&mut self, region: &Arc<Region>) -> Result<()> {
+        let whole = Part::new(region.start.clone(), region.end.clone());
         // Who follows holds regions whole, so that successors wait for their predecessors to end.
         let within = if self.goal == Goal::Follow { self.ranges.clone() } else { self.wanted() };
-        let version = located.region.region_epoch.map_or(0, |epoch| epoch.version);
-        for part in within.iter().map(|range| range.intersection(&region)).filter(|part| !part.is_empty()) {
+        for part in within.iter().map(|range| range.intersection(&whole)).filter(|part| !part.is_empty()) {
             if !self.has_free_place() {
                 return Ok(());
             }
             let id = self.shared.streams.next_id();
-            match self.lock.lock(&part, id, version) {
+            match self.lock.lock(&part, id, region.epoch.version) {
                 Lock::Held { ts, n_failures } => {
-                    let range = store::KeyRange::new(key::decode(&part.start)?, key::decode(&part.end)?);
-                    self.subscriptions.insert(id, Subscription {
-                        range,
-                        region: located.region.clone(),
-                        leader: located.leader.clone(),
+                    let subscription = Subscription {
+                        range: backing::raw(&part)?,
+                        region: Arc::clone(region),
                         n_failures,
                         matcher: Matcher::new(ts, Arc::clone(&self.shared.room)),
                         stream: None,
@@ -128,15 +115,15 @@ impl Puller {
                         looked_at: None,
                         is_initialized: false,
                         part,
-                    });
-                    self.start(id)?;
+                    };
+                    self.subscriptions.insert(id, subscription);
+                    self.start(id);
                 }
                 Lock::Stale => {
-                    // The holder itself is found again in every look at the map; it is stale against itself.
-                    let holders = self.subscriptions.values();
-                    let is_held = |held: &Subscription| held.region == located.region && held.part.covers(&part);
-                    if !holders.into_iter().any(is_held) {
-                        self.shared.backing.region_changed(&located.region, &[]);
+                    // A region whose other end is not subscribed finds itself here; that is no news.
+                    let is_it = |held: &Subscription| held.region.id == region.id && held.part == part;
+                    if !self.subscriptions.values().any(is_it) {
+                        self.shared.cluster.regions.invalidate(region);
                         self.locate_at = Instant::now() + MAP_WAIT;
                     }
                 }
@@ -148,15 +135,14 @@ impl Puller {
     }
 
     /// Asks for permission: a fence where there is an end, then a place among the store's scans.
-    fn start(&mut self, id: u64) -> Result<()> {
+    fn start(&mut self, id: u64) {
         let subscription = &self.subscriptions[&id];
-        let Some(leader) = &subscription.leader else { return self.fail(id, Failure::NotLeader(None)) };
-        let scans = self.shared.streams.scans(leader.store_id);
+        let scans = self.shared.streams.scans(subscription.region.leader.store_id);
         let (shared, range) = (Arc::clone(&self.shared), subscription.range.clone());
         let fence = (self.goal != Goal::Follow).then(|| self.goal.end());
         let starting = async move {
             if let Some(to) = fence
-                && let Err(error) = shared.backing.fence(&range, to).await
+                && let Err(error) = shared.cluster.fence(&range, to, shared.cluster.options.lock_wait).await
             {
                 return (id, Err(error));
             }
@@ -164,7 +150,6 @@ impl Puller {
             (id, permit.map_err(|_| Error::closed("the change feed is closed")))
         };
         self.starting.push(starting.boxed());
-        Ok(())
     }
 
     /// Subscribes, now that it may.
@@ -173,12 +158,12 @@ impl Puller {
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
         // The fence has its own patience; who waits for an end is told why it did not help.
         subscription.permit = Some(permit?);
-        let store_id = subscription.leader.as_ref().map_or(0, |leader| leader.store_id);
-        let stream = self.shared.streams.stream(store_id, self.owner);
-        let priority = if self.goal == Goal::Follow { ScanPriority::PriorityLow } else { ScanPriority::PriorityHigh };
+        let stream = self.shared.streams.stream(subscription.region.leader.store_id, self.owner);
+        let priority =
+            if self.goal == Goal::Follow { ScanPriority::PriorityLow } else { ScanPriority::PriorityHigh };
         let request = ChangeDataRequest {
             region_id: subscription.region.id,
-            region_epoch: subscription.region.region_epoch,
+            region_epoch: Some(subscription.region.epoch),
             checkpoint_ts: subscription.matcher.start().0,
             start_key: subscription.part.start.clone(),
             end_key: subscription.part.end.clone(),
@@ -203,25 +188,21 @@ impl Puller {
         subscription.end(id);
         let region = &subscription.region;
         tracing::debug!(region = region.id, ?failure, "a subscription ended");
-        let mut least_ms = 0;
-        match failure {
+        backing::learn(&self.shared.cluster, region, &failure);
+        let least_ms = match failure {
             Failure::Fatal(error) => return Err(error),
-            Failure::NotLeader(leader) => self.shared.backing.leader_moved(region, leader.as_ref()),
-            Failure::Moved(successors) => self.shared.backing.region_changed(region, &successors),
-            Failure::Busy(wait_ms) => least_ms = wait_ms,
-            Failure::Lost(_) => {
-                self.shared.backing.store_lost(subscription.leader.as_ref().map_or(0, |leader| leader.store_id));
-                self.shared.backing.region_changed(region, &[]);
-            }
-            Failure::Other(_) => {}
-        }
+            Failure::Busy(wait_ms) => wait_ms,
+            _ => 0,
+        };
         let wait = retry_wait(subscription.n_failures, least_ms);
         let start = subscription.part.start.clone();
-        self.releasing.push(async move {
-            tokio::time::sleep(wait).await;
-            (start, id)
-        }
-        .boxed());
+        self.releasing.push(
+            async move {
+                tokio::time::sleep(wait).await;
+                (start, id)
+            }
+            .boxed(),
+        );
         Ok(())
     }
 }

@@ -63,7 +63,9 @@ fn versions_tell_the_stale_from_the_early() {
 #[test]
 fn parts_that_are_not_covered_are_refused() {
     let mut lock = whole();
-    for outside in [part("a", "c"), part("l", "q"), part("m", "p"), part("l", ""), part("n", "o"), part("c", "c")] {
+    for outside in
+        [part("a", "c"), part("l", "q"), part("m", "p"), part("l", ""), part("n", "o"), part("c", "c")]
+    {
         assert_eq!(lock.lock(&outside, 1, 1), Lock::Outside, "{outside:?}");
     }
 }
