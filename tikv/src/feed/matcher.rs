@@ -20,6 +20,8 @@ use types::{Error, Result, Timestamp};
 use crate::proto::cdcpb::{LogType, OpType, Row};
 
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod tests;
 
 /// What comes out of rows.
