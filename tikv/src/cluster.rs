@@ -5,7 +5,6 @@
 //! batches in [`crate::batches`]. Both halves of the store, transactions and change feeds, use this.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use store::KeyRange;
@@ -15,6 +14,7 @@ use types::{Error, Result, Timestamp};
 
 use crate::backoff::{Backoff, Pause};
 use crate::call::{RegionAnswer, RegionCall, client};
+use crate::history::History;
 use crate::key;
 use crate::key_error::is_out_of_region;
 use crate::options::Options;
@@ -23,6 +23,7 @@ use crate::proto::errorpb;
 use crate::region::{Region, RegionCache};
 use crate::stores::Stores;
 use crate::tasks::Tasks;
+use crate::whole::Doubts;
 
 /// Why a region gave no answer, and what to do.
 #[derive(Debug)]
@@ -43,6 +44,10 @@ pub(crate) struct Cluster {
     pub(crate) pd: Arc<Pd>,
     pub(crate) regions: RegionCache,
     pub(crate) stores: Stores,
+    pub(crate) history: History,
+    pub(crate) doubts: Doubts,
+    /// Commits that go on though nobody waits; ended before the tasks they need.
+    pub(crate) work: Tasks,
     pub(crate) tasks: Tasks,
 }
 
@@ -56,7 +61,16 @@ impl Cluster {
         let tasks = Tasks::default();
         let pd = Arc::new(Pd::connect(Arc::clone(&options), &tasks).await?);
         let stores = Stores::new(Arc::clone(&options), Arc::clone(&pd));
-        Ok(Cluster { options, pd, regions: RegionCache::default(), stores, tasks })
+        Ok(Cluster {
+            options,
+            pd,
+            regions: RegionCache::default(),
+            stores,
+            history: History::new(),
+            doubts: Doubts::default(),
+            work: Tasks::default(),
+            tasks,
+        })
     }
 
     /// A fresh timestamp, drawn after the call began.
@@ -304,10 +318,5 @@ impl Cluster {
     /// Waits for a region as long as the options say.
     pub(crate) fn backoff(&self) -> Backoff {
         Backoff::new(self.options.region_budget)
-    }
-
-    /// Waits for somebody else's lock as long as the options say.
-    pub(crate) fn lock_backoff(&self, budget: Duration) -> Backoff {
-        Backoff::new(budget)
     }
 }

@@ -32,11 +32,21 @@ impl Tasks {
         self.tracker.spawn(task.instrument(tracing::info_span!("task", name)))
     }
 
+    /// Waits until every task has come to its own end.
+    pub(crate) async fn finish(&self) {
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+
+    /// Tells every task to stop, and waits for none.
+    pub(crate) fn cancel(&self) {
+        self.stop.cancel();
+    }
+
     /// Tells every task to stop and waits until all have.
     pub(crate) async fn shutdown(&self) {
         self.stop.cancel();
-        self.tracker.close();
-        self.tracker.wait().await;
+        self.finish().await;
     }
 }
 

@@ -58,11 +58,6 @@ fn first_of_batch(answer: &pdpb::TsoResponse, count: u32) -> Result<Timestamp> {
 pub(crate) struct Passed(Timestamp);
 
 impl Passed {
-    /// After everything: exempt from the check.
-    pub(crate) const MAX: Passed = Passed(Timestamp::MAX);
-    /// Before everything.
-    pub(crate) const ZERO: Passed = Passed(Timestamp::ZERO);
-
     /// The number that is sent.
     pub(crate) fn raw(self) -> u64 {
         self.0.0

@@ -1,0 +1,216 @@
+//! The second half of transactions: commit, rollback, and the resolving of locks that were left behind.
+
+use bytes::Bytes;
+use store::{CommitRequest, Key, KeyRange, LockInfo, Store};
+use tikv::proto::{cdcpb, kvrpcpb};
+use types::Timestamp;
+
+use super::answer::{Wording, changes, committed_text};
+use super::{Fate, Mvcc, Side, Story};
+use crate::check::Refusal;
+use crate::feed::rows;
+use crate::regions::RegionState;
+
+/// An error of a key, or nothing.
+pub(crate) type Outcome = Option<kvrpcpb::KeyError>;
+
+impl Mvcc {
+    pub(crate) async fn commit(
+        &self,
+        store_id: u64,
+        request: kvrpcpb::CommitRequest,
+    ) -> Result<kvrpcpb::CommitResponse, Refusal> {
+        let mut side = self.exclusive().await;
+        let region = self.region(&side, store_id, request.context.as_ref())?;
+        let (start_ts, commit_ts) = (Timestamp(request.start_version), Timestamp(request.commit_version));
+        if let Some(error) = Mvcc::outside(&region, &request.keys) {
+            return Ok(kvrpcpb::CommitResponse { error: Some(error), ..kvrpcpb::CommitResponse::default() });
+        }
+        if commit_ts <= start_ts {
+            let text = format!(
+                "Error(Txn(Error(InvalidTxnTso {{ start_ts: TimeStamp({start_ts}), commit_ts: TimeStamp({commit_ts}) }})))"
+            );
+            let error = kvrpcpb::KeyError { abort: text, ..kvrpcpb::KeyError::default() };
+            return Ok(kvrpcpb::CommitResponse { error: Some(error), ..kvrpcpb::CommitResponse::default() });
+        }
+        if commit_ts > self.newest_known() {
+            self.note_unissued("KvCommit", "commit timestamp", commit_ts);
+        }
+        let error = self.commit_keys(&mut side, start_ts, commit_ts, &request.keys).await?;
+        let commit_version = if error.is_none() { commit_ts.0 } else { 0 };
+        Ok(kvrpcpb::CommitResponse { error, commit_version, ..kvrpcpb::CommitResponse::default() })
+    }
+
+    /// The newest timestamp that an async commit may have computed.
+    fn newest_known(&self) -> Timestamp {
+        let read = self.max_ts.iter().map(|(_, ts)| ts.load(std::sync::atomic::Ordering::SeqCst)).max();
+        Timestamp(self.oracle.newest().0.max(read.unwrap_or(0)).saturating_add(1))
+    }
+
+    /// Commits keys, whoever asks, and shows the rows.
+    pub(crate) async fn commit_keys(
+        &self,
+        side: &mut Side,
+        start_ts: Timestamp,
+        commit_ts: Timestamp,
+        keys: &[Key],
+    ) -> Result<Outcome, Refusal> {
+        let mut locks: Vec<LockInfo> = Vec::new();
+        for key in keys {
+            locks.extend(self.story(key).await?.own_lock(start_ts).cloned());
+        }
+        let primary = locks.first().map(|lock| lock.primary.clone()).unwrap_or_default();
+        let request = CommitRequest {
+            start_ts,
+            keys: keys.to_vec(),
+            primary: primary.clone(),
+            commit_ts: Some(commit_ts),
+        };
+        if let Err(error) = self.store.commit(request).await {
+            let expired = locks.iter().find(|lock| commit_ts < lock.min_commit_ts);
+            let named = expired.map_or(&primary, |lock| &lock.key);
+            let wording = Wording { side, start_ts, primary: named, commit_ts };
+            return wording.word(&error).map(Some);
+        }
+        let mut published = Vec::new();
+        for lock in locks.iter().filter(|lock| changes(lock)) {
+            let story = self.story(&lock.key).await?;
+            let Some(write) = story.write_of(start_ts) else { continue };
+            let source = side.extra(&lock.key, start_ts).txn_source;
+            published.push(rows::committed_later(&lock.key, write, source));
+        }
+        for lock in &locks {
+            side.settle(&self.store, &lock.key, start_ts, false).await?;
+        }
+        side.publish(published);
+        Ok(None)
+    }
+
+    pub(crate) async fn batch_rollback(
+        &self,
+        store_id: u64,
+        request: kvrpcpb::BatchRollbackRequest,
+    ) -> Result<kvrpcpb::BatchRollbackResponse, Refusal> {
+        let mut side = self.exclusive().await;
+        let region = self.region(&side, store_id, request.context.as_ref())?;
+        let error = match Mvcc::outside(&region, &request.keys) {
+            Some(error) => Some(error),
+            None => {
+                let start_ts = Timestamp(request.start_version);
+                self.roll_back(&mut side, start_ts, &request.keys, Missing::Unprotected).await?
+            }
+        };
+        Ok(kvrpcpb::BatchRollbackResponse { error, ..kvrpcpb::BatchRollbackResponse::default() })
+    }
+
+    /// Rolls keys back, whoever asks, and shows the rows.
+    pub(crate) async fn roll_back(
+        &self,
+        side: &mut Side,
+        start_ts: Timestamp,
+        keys: &[Key],
+        missing: Missing,
+    ) -> Result<Outcome, Refusal> {
+        let mut before: Vec<(&Key, Story)> = Vec::with_capacity(keys.len());
+        for key in keys {
+            let story = self.story(key).await?;
+            if let Some(Fate::Committed(commit_ts)) = story.fate(start_ts) {
+                let text = committed_text(start_ts, commit_ts, key);
+                let abort = format!("Error(Txn(Error(Mvcc(Error({text})))))");
+                return Ok(Some(kvrpcpb::KeyError { abort, ..kvrpcpb::KeyError::default() }));
+            }
+            before.push((key, story));
+        }
+        side.note_keys(&self.store, keys).await?;
+        if let Err(error) = self.store.batch_rollback(start_ts, keys).await {
+            let primary = Bytes::new();
+            let wording = Wording { side, start_ts, primary: &primary, commit_ts: Timestamp::ZERO };
+            return wording.word(&error).map(Some);
+        }
+        let mut published = Vec::new();
+        for (key, old) in before {
+            if old.fate(start_ts).is_some() || self.story(key).await?.fate(start_ts).is_none() {
+                continue;
+            }
+            let lock = old.own_lock(start_ts);
+            let protected = lock.map_or(missing == Missing::Protected, |lock| lock.primary == *key)
+                && !old.has_commit_at(start_ts);
+            side.settle(&self.store, key, start_ts, protected).await?;
+            published.push(rows::rolled_back(key, start_ts, protected));
+        }
+        side.publish(published);
+        Ok(None)
+    }
+
+    pub(crate) async fn resolve_lock(
+        &self,
+        store_id: u64,
+        request: kvrpcpb::ResolveLockRequest,
+    ) -> Result<kvrpcpb::ResolveLockResponse, Refusal> {
+        let mut side = self.exclusive().await;
+        let region = self.region(&side, store_id, request.context.as_ref())?;
+        if let Some(error) = Mvcc::outside(&region, &request.keys) {
+            return Ok(resolved(Some(error)));
+        }
+        let mut decided: Vec<(u64, u64)> =
+            request.txn_infos.iter().map(|info| (info.txn, info.status)).collect();
+        if decided.is_empty() {
+            decided.push((request.start_version, request.commit_version));
+        }
+        for (start, commit) in decided {
+            let (start_ts, commit_ts) = (Timestamp(start), Timestamp(commit));
+            let keys = if request.keys.is_empty() {
+                self.locked_keys(&region, start_ts).await?
+            } else {
+                request.keys.clone()
+            };
+            let error = if keys.is_empty() {
+                None
+            } else if commit == 0 {
+                self.roll_back(&mut side, start_ts, &keys, Missing::Unprotected).await?
+            } else {
+                self.commit_keys(&mut side, start_ts, commit_ts, &keys).await?
+            };
+            if error.is_some() {
+                return Ok(resolved(error));
+            }
+        }
+        Ok(resolved(None))
+    }
+
+    /// The keys that a transaction has locked in a region.
+    async fn locked_keys(&self, region: &RegionState, start_ts: Timestamp) -> Result<Vec<Key>, Refusal> {
+        let locks = self.locks_in(&region.raw_range(), start_ts).await?;
+        Ok(locks.into_iter().filter(|lock| lock.start_ts == start_ts).map(|lock| lock.key).collect())
+    }
+
+    /// The locks of a range up to a start.
+    pub(crate) async fn locks_in(
+        &self,
+        range: &KeyRange,
+        max_ts: Timestamp,
+    ) -> Result<Vec<LockInfo>, Refusal> {
+        let locks = self.store.scan_lock(range, max_ts, 0).await;
+        Ok(locks.map_err(|error| tonic::Status::internal(format!("{error:?}")))?)
+    }
+}
+
+/// What a rollback leaves where no lock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// A record that a later one may fold away.
+    Unprotected,
+    /// A record that stays.
+    Protected,
+}
+
+fn resolved(error: Outcome) -> kvrpcpb::ResolveLockResponse {
+    kvrpcpb::ResolveLockResponse { error, ..kvrpcpb::ResolveLockResponse::default() }
+}
+
+impl Side {
+    /// Sends rows to whoever listens.
+    pub(crate) fn publish(&self, rows: Vec<cdcpb::Row>) {
+        self.hub.publish(&self.regions, rows);
+    }
+}
