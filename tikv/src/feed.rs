@@ -134,7 +134,10 @@ impl Feeds {
         if from >= to || ranges.is_empty() {
             return Ok(ChangePage::default());
         }
-        self.check_history(from).await?;
+        // Later pages ask nobody: what is at hand stays, and a scan looks again.
+        if next.is_none() {
+            self.check_history(from).await?;
+        }
         if limit == 1 && next.is_none() {
             return self.peek(ranges, from, to).await;
         }
@@ -233,7 +236,7 @@ impl Feeds {
     }
 
     async fn check_history(&self, from: Timestamp) -> Result<()> {
-        let safe_point = backing::safe_point(&self.shared.cluster).await?;
+        let safe_point = self.shared.cluster.renew_safe_point().await?;
         if from < safe_point { Err(gone(from, safe_point)) } else { Ok(()) }
     }
 }

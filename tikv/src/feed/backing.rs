@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use store::{KeyError, KeyRange, LockInfo, LockKind};
+use store::{KeyError, KeyRange, LockInfo, LockKind, ReadContext};
 use types::{Error, Result, Timestamp};
 
 use super::failure::Failure;
@@ -13,8 +13,6 @@ use super::range_lock::Part;
 use crate::backoff::Backoff;
 use crate::cluster::Cluster;
 use crate::key;
-use crate::key_error::key_error;
-use crate::proto::kvrpcpb;
 use crate::region::Region;
 use crate::status::{Fate, by_transaction};
 use crate::walk::whole;
@@ -53,14 +51,6 @@ pub(crate) fn learn(cluster: &Cluster, region: &Region, failure: &Failure) {
         }
         Failure::Busy(_) | Failure::Other(_) | Failure::Fatal(_) => {}
     }
-}
-
-/// Below it history may be gone.
-///
-/// # Errors
-/// `Unavailable` if the placement driver does not answer in time.
-pub(crate) async fn safe_point(cluster: &Cluster) -> Result<Timestamp> {
-    Ok(cluster.pd.gc_state().await?.safe_point)
 }
 
 /// Finishes locks of dead transactions in a range with starts at or below a timestamp, and leaves living
@@ -118,22 +108,17 @@ pub(crate) async fn oldest_lock(
 /// # Errors
 /// `Unavailable` if a region does not answer in time, or a lock stays in the way.
 pub(crate) async fn get(cluster: &Cluster, key: &Bytes, ts: Timestamp) -> Result<Option<Bytes>> {
-    let version = cluster.passed(ts).await?;
-    let (mut tries, mut waits) = (cluster.backoff(), Backoff::new(cluster.options.lock_wait));
-    let mut call = kvrpcpb::GetRequest { key: key.clone(), version: version.raw(), ..Default::default() };
+    let mut waits = Backoff::new(cluster.options.lock_wait);
+    let mut context = ReadContext::at(ts);
     loop {
-        let answer = cluster.at_key(key, &call, &mut tries).await?;
-        match answer.error.map(key_error) {
-            None => return Ok((!answer.not_found).then_some(answer.value)),
-            Some(KeyError::Locked(lock)) => {
+        match cluster.get(key, &context).await {
+            Err(KeyError::Locked(lock)) => {
                 let start_ts = lock.start_ts;
                 if cluster.settle_below(vec![*lock], ts, &mut waits).await? {
-                    call.context.get_or_insert_default().resolved_locks.push(start_ts.0);
-                } else if waits.is_over() {
-                    return Err(Error::unavailable("a lock stays in the way of a read for the change feed"));
+                    context.resolved_locks.push(start_ts);
                 }
             }
-            Some(error) => return Err(error.into()),
+            other => return other.map_err(Error::from),
         }
     }
 }

@@ -23,7 +23,6 @@ use tokio_util::sync::CancellationToken;
 use types::{Error, Result, Timestamp};
 
 use super::Shared;
-use super::backing;
 use super::buffer::SharedBuffer;
 use super::matcher::Matcher;
 use super::range_lock::{Part, RangeLock};
@@ -228,7 +227,7 @@ impl Puller {
     /// Tells how far it has come; not before it is sure that what was scanned was still there.
     async fn publish(&mut self) -> Result<()> {
         if let Some(start) = self.verify {
-            match backing::safe_point(&self.shared.cluster).await {
+            match self.shared.cluster.renew_safe_point().await {
                 Ok(safe_point) if start < safe_point => return Err(super::gone(start, safe_point)),
                 Ok(_) => self.verify = None,
                 Err(error) if error.kind() == types::ErrorKind::Unavailable => {

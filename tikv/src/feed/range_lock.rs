@@ -40,11 +40,6 @@ impl Part {
         let start = self.start.clone().max(other.start.clone());
         Part { start, end: nearer(&self.end, &other.end).clone() }
     }
-
-    /// Whether another part lies within this one.
-    pub(crate) fn covers(&self, other: &Part) -> bool {
-        self.start <= other.start && ends_by(&other.end, &self.end)
-    }
 }
 
 /// Whether an end is at or before another.

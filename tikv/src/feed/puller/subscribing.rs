@@ -187,12 +187,15 @@ impl Puller {
         let Some(subscription) = self.subscriptions.remove(&id) else { return Ok(()) };
         subscription.end(id);
         let region = &subscription.region;
-        tracing::debug!(region = region.id, ?failure, "a subscription ended");
         backing::learn(&self.shared.cluster, region, &failure);
         let least_ms = match failure {
             Failure::Fatal(error) => return Err(error),
             Failure::Busy(wait_ms) => wait_ms,
-            _ => 0,
+            Failure::Lost(reason) | Failure::Other(reason) => {
+                tracing::debug!(region = region.id, reason, "a subscription ended");
+                0
+            }
+            Failure::NotLeader(_) | Failure::Moved(_) => 0,
         };
         let wait = retry_wait(subscription.n_failures, least_ms);
         let start = subscription.part.start.clone();
