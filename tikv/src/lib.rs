@@ -46,5 +46,6 @@ mod feed;
 
 mod store;
 
+pub use feed::FeedOptions;
 pub use options::{Options, Tls};
 pub use store::TikvStore;

@@ -5,6 +5,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::feed::FeedOptions;
+
 /// How a cluster is reached.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -33,6 +35,8 @@ pub struct Options {
     pub drives_gc: bool,
     /// What requests say they come from; only shown by the cluster.
     pub request_source: String,
+    /// The limits of change feeds.
+    pub feed: FeedOptions,
 }
 
 /// Certificate files in PEM, read anew with each connection because they rotate on disk.
@@ -63,6 +67,7 @@ impl Options {
             reading_age_max: Duration::from_secs(60 * 60),
             drives_gc: false,
             request_source: "tidemill".to_owned(),
+            feed: FeedOptions::default(),
         }
     }
 }

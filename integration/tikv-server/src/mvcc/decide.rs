@@ -10,6 +10,7 @@ use super::{Fate, Mvcc, Side, Story};
 use crate::check::Refusal;
 use crate::feed::rows;
 use crate::regions::RegionState;
+use crate::violations::Ledger;
 
 /// An error of a key, or nothing.
 pub(crate) type Outcome = Option<kvrpcpb::KeyError>;
@@ -82,7 +83,7 @@ impl Mvcc {
         for lock in &locks {
             side.settle(&self.store, &lock.key, start_ts, false).await?;
         }
-        side.publish(published);
+        side.publish(&self.ledger, published);
         Ok(None)
     }
 
@@ -138,7 +139,7 @@ impl Mvcc {
             side.settle(&self.store, key, start_ts, protected).await?;
             published.push(rows::rolled_back(key, start_ts, protected));
         }
-        side.publish(published);
+        side.publish(&self.ledger, published);
         Ok(None)
     }
 
@@ -210,7 +211,10 @@ fn resolved(error: Outcome) -> kvrpcpb::ResolveLockResponse {
 
 impl Side {
     /// Sends rows to whoever listens.
-    pub(crate) fn publish(&self, rows: Vec<cdcpb::Row>) {
+    pub(crate) fn publish(&self, ledger: &Ledger, rows: Vec<cdcpb::Row>) {
         self.hub.publish(&self.regions, rows);
+        for late in self.hub.take_late() {
+            ledger.violation(late);
+        }
     }
 }
