@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use protox::prost_reflect::{
-    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value,
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage, Value,
 };
 use serde_json::Value as Json;
 
@@ -69,8 +69,9 @@ pub(crate) fn bytes(text: &str) -> Bytes {
 
 /// Takes out what cannot be the same: the wording of errors, and sizes that count what is not sent.
 pub(crate) fn normalise(message: &mut DynamicMessage) {
-    let fields: Vec<FieldDescriptor> = message.descriptor().fields().collect();
-    for field in fields.iter().filter(|field| message.has_field(field)) {
+    let descriptor = message.descriptor();
+    let fields = descriptor.fields().filter(|field| message.has_field(field));
+    for field in &fields.collect::<Vec<FieldDescriptor>>() {
         match field.name() {
             "abort" | "retryable" => message.set_field(field, Value::String("in words".to_owned())),
             "message" if is_sized(message) => message.set_field(field, Value::String("in words".to_owned())),
