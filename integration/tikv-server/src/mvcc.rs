@@ -136,6 +136,12 @@ impl Mvcc {
         self.side.write().await
     }
 
+    /// Drops what nobody at or after a safe point can see.
+    pub(crate) async fn collect(&self, safe_point: u64) -> types::Result<()> {
+        let _side = self.exclusive().await;
+        self.store.collect_garbage(Timestamp(safe_point)).await.map(|_| ())
+    }
+
     /// Everything about a key.
     pub(crate) async fn story(&self, key: &[u8]) -> Result<Story, Refusal> {
         let info = self.store.mvcc_get(key).await.map_err(|error| Status::internal(format!("{error:?}")))?;

@@ -1,5 +1,6 @@
 //! Tests of the test server: recordings of a real one, and clients that do not know which it is.
 
+mod conformance;
 mod recording;
 mod replay;
 mod wire;

@@ -1,0 +1,166 @@
+//! Bounded feeds are exact: whoever answers, however it is cut into pages, whatever happens to regions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use store::{KeyRange, Store, Transaction};
+use types::Timestamp;
+
+use super::world::{World, as_told, assert_same, key, operate, quick, range, spread, write};
+
+/// Asks for random spans while writers write and regions change, and compares each answer.
+async fn spans_are_exact(world: World, n_stores: u64, n_rounds: usize, operated: bool) {
+    let seed: u64 = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    eprintln!("SEED={seed}");
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..2)
+        .map(|writer| tokio::task::spawn(write(world.store(), seed + writer, 1_000_000, Arc::clone(&stop))))
+        .collect();
+    let surgeon = operated
+        .then(|| tokio::task::spawn(operate(Arc::clone(&world.cluster), seed, n_stores, Arc::clone(&stop))));
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut ends = vec![world.now().await];
+    for round in 0..n_rounds {
+        let to = world.now().await;
+        let from = ends[random.random_range(ends.len().saturating_sub(4)..ends.len())];
+        let ranges = match random.random_range(0..3) {
+            0 => vec![range()],
+            1 => vec![KeyRange::new(key(10), key(35)), KeyRange::new(key(55), key(90))],
+            _ => vec![KeyRange::new(key(30), key(70))],
+        };
+        let limit = [1, 7, 100, 10_000][random.random_range(0..4)];
+        let got = world.seen(&ranges, from, to, limit).await;
+        let expected = as_told(world.known(&ranges, from, to).await);
+        assert_same(&got, &expected, &format!("round {round}, seed {seed}: ({from}, {to}] by {limit}"));
+        ends.push(to);
+    }
+    stop.store(true, Ordering::SeqCst);
+    for writer in writers {
+        assert!(writer.await.expect("a writer ends") > 0, "something was written");
+    }
+    if let Some(surgeon) = surgeon {
+        assert!(surgeon.await.expect("the surgeon ends") > 0, "regions changed");
+    }
+    let to = world.now().await;
+    let got = world.seen(&[range()], ends[0], to, 1_000).await;
+    assert_same(&got, &as_told(world.known(&[range()], ends[0], to).await), "in the end");
+    assert!(!got.is_empty());
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_while_regions_stand_still() {
+    spans_are_exact(World::start(spread()).await, 3, 30, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_while_regions_change() {
+    spans_are_exact(World::start(spread()).await, 3, 30, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_by_scans_alone() {
+    let world = World::with(spread(), |feed| feed.tails_max = 0).await;
+    spans_are_exact(world, 3, 20, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_with_hardly_any_memory() {
+    let world = World::with(spread(), |feed| {
+        feed.memory_bytes_max = 2_000;
+        feed.open_bytes_max = 100;
+    });
+    spans_are_exact(world.await, 3, 15, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spans_of_a_store_that_does_not_multiplex() {
+    let world = World::start(tikv_server::Options { old_feed: true, ..spread() }).await;
+    spans_are_exact(world, 3, 15, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_span_asks_nobody() {
+    let world = World::start(quick()).await;
+    let ts = world.put(key(1), "v").await;
+    let before = world.cluster.counts();
+    assert!(world.seen(&[range()], ts, ts, 10).await.is_empty());
+    assert!(world.seen(&[KeyRange::new("b", "b")], Timestamp::ZERO, ts, 10).await.is_empty());
+    let after = world.cluster.counts();
+    let feeds = |counts: &std::collections::BTreeMap<&'static str, tikv_server::Count>| {
+        format!("{:?} {:?}", counts.get("EventFeed"), counts.get("KvScanLock"))
+    };
+    assert_eq!(feeds(&before), feeds(&after));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peek_says_whether_there_is_something() {
+    let world = World::start(spread()).await;
+    let from = world.now().await;
+    let quiet = world.now().await;
+    let page = world.client.changes(&[range()], from, quiet, None, 1).await.expect("it answers");
+    assert!(page.changes.is_empty() && page.next.is_none(), "nothing changed");
+    let commit_ts = world.put(key(50), "v").await;
+    let page = world.client.changes(&[range()], from, commit_ts, None, 1).await.expect("it answers");
+    assert!(!page.changes.is_empty() || page.next.is_some(), "something changed");
+    let got = world.seen(&[range()], from, commit_ts, 1).await;
+    assert_eq!(got.len(), 1);
+    // Now that the range is followed, the first page has the change.
+    world.seen(&[range()], from, commit_ts, 1_000).await;
+    let page = world.client.changes(&[range()], from, commit_ts, None, 1).await.expect("it answers");
+    assert_eq!(page.changes.len(), 1);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn collected_history_is_refused() {
+    let world = World::start(quick()).await;
+    let from = world.now().await;
+    let first = world.put(key(1), "1").await;
+    world.put(key(1), "2").await;
+    world.seen(&[range()], from, first, 1_000).await;
+    let barrier = world.client.collect_garbage(world.now().await).await.expect("garbage is collected");
+    assert!(barrier > first);
+    let to = world.now().await;
+    for limit in [1, 1_000] {
+        let error = world.client.changes(&[range()], from, to, None, limit).await.expect_err("it is gone");
+        assert!(error.is_history_gone(), "{error}");
+    }
+    let error = world.client.subscribe(vec![range()], from).await.err().expect("it is gone");
+    assert!(error.is_history_gone(), "{error}");
+    assert!(world.seen(&[range()], barrier, to, 10).await.is_empty());
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_of_eight_megabytes_comes_through() {
+    let world = World::start(quick()).await;
+    let from = world.now().await;
+    let row = vec![7; 7 << 20];
+    world.put(key(1), row.clone()).await;
+    let to = world.put(key(1), vec![8; 7 << 20]).await;
+    for limit in [2, 1_000] {
+        let got = world.seen(&[range()], from, to, limit).await;
+        assert_eq!(got.len(), 2);
+        assert!(got[1].old_value.as_ref().is_some_and(|old| *old == row), "with what was there before");
+    }
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_transaction_is_whole() {
+    let world = World::start(spread()).await;
+    let from = world.now().await;
+    let mut transaction = Transaction::begin(world.store()).await.expect("a transaction begins");
+    for number in 0..5_000 {
+        transaction.put(format!("feed/{:04}.{number}", number % 100), "v");
+    }
+    let to = transaction.commit().await.expect("it commits");
+    let got = world.seen(&[range()], from, to, 997).await;
+    assert_eq!(got.len(), 5_000);
+    assert!(got.iter().all(|change| change.commit_ts == to));
+    world.end().await;
+}

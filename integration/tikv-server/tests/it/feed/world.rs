@@ -1,0 +1,186 @@
+//! A cluster, a client, writers and a surgeon.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use store::{Change, KeyRange, Store, Transaction};
+use tikv::TikvStore;
+use tikv_server::{Cluster, Options};
+use types::Timestamp;
+
+/// Every key of these tests begins with it.
+pub(crate) const PREFIX: &str = "feed/";
+
+pub(crate) fn range() -> KeyRange {
+    KeyRange::prefix(PREFIX.as_bytes())
+}
+
+pub(crate) fn key(number: u32) -> Bytes {
+    Bytes::from(format!("{PREFIX}{number:04}"))
+}
+
+/// A cluster that says often how far it is.
+pub(crate) fn quick() -> Options {
+    Options { min_ts_interval: Duration::from_millis(50), ..Options::default() }
+}
+
+/// Three stores and a few regions.
+pub(crate) fn spread() -> Options {
+    let cuts = [20, 40, 60, 80].map(|number| key(number).to_vec()).to_vec();
+    Options { n_stores: 3, cuts, ..quick() }
+}
+
+/// A cluster and a client.
+pub(crate) struct World {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) client: TikvStore,
+}
+
+impl World {
+    pub(crate) async fn start(options: Options) -> World {
+        World::with(options, |_| ()).await
+    }
+
+    /// With other limits of the feed.
+    pub(crate) async fn with(options: Options, change: impl FnOnce(&mut tikv::FeedOptions)) -> World {
+        let cluster = Arc::new(Cluster::start(options).await.expect("a cluster starts"));
+        let mut options = tikv::Options::new(cluster.pd_endpoints());
+        options.drives_gc = true;
+        change(&mut options.feed);
+        let client = TikvStore::connect(options).await.expect("the cluster is there");
+        World { cluster, client }
+    }
+
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.client.clone())
+    }
+
+    pub(crate) async fn now(&self) -> Timestamp {
+        self.client.timestamp().await.expect("the oracle answers")
+    }
+
+    pub(crate) async fn put(&self, key: Bytes, value: impl Into<Bytes>) -> Timestamp {
+        let mut transaction = Transaction::begin(self.store()).await.expect("a transaction begins");
+        transaction.put(key, value.into());
+        transaction.commit().await.expect("a put without rivals commits")
+    }
+
+    /// The changes that there are, by the engine below.
+    pub(crate) async fn known(&self, ranges: &[KeyRange], from: Timestamp, to: Timestamp) -> Vec<Change> {
+        all(self.cluster.store().as_ref(), ranges, from, to, 10_000).await
+    }
+
+    /// The changes that the client sees.
+    pub(crate) async fn seen(
+        &self,
+        ranges: &[KeyRange],
+        from: Timestamp,
+        to: Timestamp,
+        limit: usize,
+    ) -> Vec<Change> {
+        all(&self.client, ranges, from, to, limit).await
+    }
+
+    pub(crate) async fn end(self) {
+        self.client.close().await.expect("the client closes");
+        let cluster = Arc::into_inner(self.cluster).expect("nobody else is at the cluster");
+        cluster.shutdown().await.expect("the client did nothing that it must not");
+    }
+}
+
+/// Reads all changes of a span in pages.
+pub(crate) async fn all(
+    store: &dyn Store,
+    ranges: &[KeyRange],
+    from: Timestamp,
+    to: Timestamp,
+    limit: usize,
+) -> Vec<Change> {
+    let (mut changes, mut next) = (Vec::new(), None);
+    loop {
+        let page = store.changes(ranges, from, to, next, limit).await.expect("changes are there");
+        assert!(page.changes.len() <= limit, "a page is no longer than asked");
+        changes.extend(page.changes);
+        next = page.next;
+        if next.is_none() {
+            return changes;
+        }
+    }
+}
+
+/// An old value that was there but empty cannot be told from none by a feed.
+pub(crate) fn as_told(changes: Vec<Change>) -> Vec<Change> {
+    let told = |change: Change| Change { old_value: change.old_value.filter(|old| !old.is_empty()), ..change };
+    changes.into_iter().map(told).collect()
+}
+
+#[track_caller]
+pub(crate) fn assert_same(got: &[Change], expected: &[Change], doing: &str) {
+    let place = |change: &Change| (change.commit_ts, change.key.clone());
+    for (got, expected) in got.iter().zip(expected) {
+        assert_eq!(got, expected, "{doing}");
+    }
+    let (n_got, n_expected) = (got.len(), expected.len());
+    let more = got.get(n_expected).or(expected.get(n_got)).map(place);
+    assert_eq!(n_got, n_expected, "{doing}: the first that only one has is {more:?}");
+}
+
+/// Writes transactions of random shape until told to stop, or so many; returns how many committed.
+pub(crate) async fn write(
+    store: Arc<dyn Store>,
+    seed: u64,
+    n_most: usize,
+    stop: Arc<AtomicBool>,
+) -> usize {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut n_committed = 0;
+    for number in 0..n_most {
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+        let mut transaction = Transaction::begin(Arc::clone(&store)).await.expect("a transaction begins");
+        for _ in 0..random.random_range(1..6) {
+            let key = key(random.random_range(0..100));
+            match random.random_range(0..10) {
+                0..3 => transaction.delete(key),
+                3 => transaction.put(key, format!("{seed}.{number}").repeat(100)),
+                _ => transaction.put(key, format!("{seed}.{number}")),
+            }
+        }
+        let committed = if random.random_bool(0.3) {
+            transaction.commit_in_halves().await
+        } else {
+            transaction.commit().await
+        };
+        // Writers meet each other; who loses goes on.
+        n_committed += usize::from(committed.is_ok());
+        // Others have a turn: two cores run everything.
+        tokio::task::yield_now().await;
+    }
+    n_committed
+}
+
+/// Splits and merges regions and moves leaders until told to stop.
+pub(crate) async fn operate(cluster: Arc<Cluster>, seed: u64, n_stores: u64, stop: Arc<AtomicBool>) -> usize {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut n_done = 0;
+    while !stop.load(Ordering::SeqCst) {
+        let regions = cluster.regions().await;
+        let at = random.random_range(0..regions.len());
+        let done = match random.random_range(0..3) {
+            0 => cluster.split_at(&key(random.random_range(0..100))).await.is_ok(),
+            1 if regions.len() > 2 => {
+                let (source, target) = (at, if at + 1 < regions.len() { at + 1 } else { at - 1 });
+                cluster.merge(regions[source].id(), regions[target].id()).await.is_ok()
+            }
+            _ => cluster.transfer_leader(regions[at].id(), random.random_range(1..=n_stores)).await.is_ok(),
+        };
+        n_done += usize::from(done);
+        tokio::time::sleep(Duration::from_millis(random.random_range(5..60))).await;
+    }
+    n_done
+}
