@@ -1,6 +1,12 @@
 //! Tests of the test server: recordings of a real one, and clients that do not know which it is.
 
 mod conformance;
+mod raw;
 mod recording;
+mod refusals;
 mod replay;
+mod restart;
+mod stores;
+mod subscriptions;
+mod tikv_client;
 mod wire;
