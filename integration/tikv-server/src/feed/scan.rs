@@ -48,16 +48,6 @@ impl Mvcc {
 }
 
 impl Story {
-    /// What garbage collection has left: of what is below it only the newest version, unless that deletes.
-    fn after_collection(mut self, passed: Timestamp) -> Story {
-        let newest = self.version_at(passed).cloned();
-        self.0.writes.retain(|write| {
-            write.commit_ts > passed
-                || newest.as_ref().is_some_and(|newest| newest == write && write.value.is_some())
-        });
-        self
-    }
-
     fn versions_after(&self, ts: Timestamp) -> impl Iterator<Item = &store::MvccWrite> {
         let data = move |write: &&store::MvccWrite| {
             matches!(write.kind, store::WriteKind::Put | store::WriteKind::Delete) && write.commit_ts > ts

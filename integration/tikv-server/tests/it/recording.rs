@@ -37,18 +37,18 @@ impl Recording {
         let steps = json["steps"].as_array().unwrap().clone();
         let symbols =
             steps.iter().filter(|step| step["kind"] == "tso").filter_map(|step| step["ts"].as_str());
-        let to_draw = symbols.map(|symbol| raw[symbol]).collect();
+        let to_draw = symbols.map(|symbol| sum(&raw, symbol)).collect();
         Recording { steps, raw, to_draw, drawn: BTreeMap::new() }
     }
 
     /// Notes what was drawn for a symbol.
     pub(crate) fn draw(&mut self, symbol: &str, ts: u64) {
-        self.drawn.insert(self.raw[symbol], ts);
+        self.drawn.insert(sum(&self.raw, symbol), ts);
     }
 
     /// How long the recording waited before a draw, in milliseconds.
     pub(crate) fn pause_ms(&self, symbol: &str) -> u64 {
-        let raw = self.raw[symbol];
+        let raw = sum(&self.raw, symbol);
         let before = self.drawn.range(..raw).next_back().map_or(raw, |(before, _)| *before);
         (raw >> 18) - (before >> 18)
     }
@@ -62,13 +62,15 @@ impl Recording {
         if symbol == "MAX" {
             return u64::MAX;
         }
-        let (name, more) = symbol.split_once('+').unwrap_or((symbol, "0"));
-        let more: u64 = more.parse().unwrap();
-        let raw = self.raw[name] + more;
+        let raw = sum(&self.raw, symbol);
         let Some(base) = self.to_draw.iter().copied().filter(|drawn| *drawn <= raw).max() else {
             return 1;
         };
-        let number = *self.drawn.get(&base).unwrap_or_else(|| panic!("{symbol} is used before it is drawn"));
+        let Some(number) = self.drawn.get(&base) else {
+            // Far ahead on purpose.
+            let (last, number) = self.drawn.last_key_value().unwrap();
+            return number + (raw - last);
+        };
         let distance = raw - base;
         if distance <= SUM_MAX {
             return number + distance;
@@ -81,7 +83,7 @@ impl Recording {
     /// one after, if the recording had exactly a drawn one (a lock held it), else without an end.
     pub(crate) fn resolved_bounds(&self, symbol: Option<&str>) -> (u64, u64) {
         let Some(symbol) = symbol else { return (0, u64::MAX) };
-        let raw = self.raw[symbol];
+        let raw = sum(&self.raw, symbol);
         let Some((base, number)) = self.drawn.range(..=raw).next_back() else { return (0, u64::MAX) };
         if *base != raw {
             return (*number, u64::MAX);
@@ -89,4 +91,10 @@ impl Recording {
         let after = self.drawn.range(raw + 1..).next().map_or(u64::MAX, |(_, number)| *number);
         (*number, after)
     }
+}
+
+/// The raw timestamp of a symbol or of a sum on one.
+fn sum(raw: &BTreeMap<String, u64>, symbol: &str) -> u64 {
+    let (name, more) = symbol.split_once('+').unwrap_or((symbol, "0"));
+    raw[name] + more.parse::<u64>().unwrap()
 }

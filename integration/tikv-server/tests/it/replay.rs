@@ -21,13 +21,19 @@ use crate::recording::{DRAWS_APART, Recording};
 use crate::wire::{Raw, descriptors, message, normalise};
 
 /// Steps that are left out, and why.
-const LEFT_OUT: &[(&str, u64, &str)] = &[("B05", 145, "shows rows of the scenario before it")];
+const LEFT_OUT: &[(&str, u64, &str)] = &[
+    ("B03", 46, "takes a pessimistic lock; this server's transactions are optimistic"),
+    ("B03", 53, "rolls the lock of step 46 back"),
+    ("B03", 54, "shows that"),
+    ("B05", 145, "shows rows of the scenario before it"),
+];
 
 /// Recordings that are not replayed here, and why.
 #[allow(dead_code, reason = "read by people")]
 const NOT_REPLAYED: &[(&str, &str)] = &[
     ("A01 to A12, A15, A16", "replayed through the store's trait, in its conformance suite"),
     ("B04, B14, C02, C03, C05", "hold counts, not messages"),
+    ("C04", "needs a table of 100,000 rows; a test of its own lets live rows overtake a scan"),
     ("B08", "flushes pipelined transactions, which this server does not know"),
     ("B10, B11", "have elections in the middle; tests of their own do the same"),
     ("Z01, Z02, Z03", "end the process of a real server; tests of refusals do the same"),
@@ -36,6 +42,9 @@ const NOT_REPLAYED: &[(&str, &str)] = &[
 const WAIT: Duration = Duration::from_secs(20);
 /// A pause of the recording from which on the replay pauses too, in milliseconds.
 const PAUSE_MS_MIN: u64 = 3_000;
+
+/// Sets refused requests apart from the regions that they name.
+const REFUSED: u64 = 1 << 32;
 
 /// What a subscription got: rows and errors, in a form that can be compared.
 type Got = BTreeMap<(u64, u64), Vec<String>>;
@@ -65,6 +74,8 @@ impl Heard {
                     }
                 }
                 Some(Event::Error(error)) => {
+                    // What is refused goes past the subscription that lives under the same id.
+                    let id = if error.duplicate_request.is_some() { (id.0, REFUSED + id.1) } else { id };
                     self.initialized.remove(&id);
                     self.rows.entry(id).or_default().push(format!("{error:?}"));
                 }
@@ -98,12 +109,15 @@ struct Replay {
     compared: usize,
 }
 
-async fn replay(name: &'static str, splits: &[(u64, &[u8])]) {
+async fn replay(name: &'static str, splits: &[(u64, &[&[u8]])]) {
     let interval = Duration::from_millis(20);
     let options = Options { min_ts_interval: interval, ..Options::default() };
     let cluster = Cluster::start(options).await.unwrap();
-    for (region_id, key) in splits {
-        cluster.split(*region_id, &[key.to_vec()]).await.unwrap();
+    // Otherwise they would come between what the recording did at once.
+    cluster.pace().silence_store(1, true);
+    for (region_id, keys) in splits {
+        let keys: Vec<Vec<u8>> = keys.iter().map(|key| key.to_vec()).collect();
+        cluster.split(*region_id, &keys).await.unwrap();
     }
     let address = format!("http://{}", cluster.store_addresses()[0].1);
     let channel = Channel::from_shared(address).unwrap().connect().await.unwrap();
@@ -147,7 +161,9 @@ impl Replay {
                 self.catch_up(&at).await;
                 let request = self.typed("cdcpb.ChangeDataRequest", &step["message"]);
                 let stream = self.stream(step);
-                stream.requests.as_ref().unwrap().send(request).await.unwrap();
+                // A stream that was refused takes none; its end is compared.
+                let sent = stream.requests.as_ref().unwrap().send(request).await;
+                assert!(sent.is_ok() || matches!(stream.answers, Some(Err(_))), "{at}: the stream has ended");
             }
             (Some("stream"), Some("recv")) => self.expect(&at, step).await,
             (Some("stream"), Some("end")) => self.expect_end(&at, step).await,
@@ -212,6 +228,9 @@ impl Replay {
         let answer = answer.unwrap_or_else(|status| panic!("{at}: {status}")).into_inner();
         let mut answer = DynamicMessage::decode(output.clone(), answer).unwrap();
         let mut expected = self.dynamic(output.full_name(), &step["response"]);
+        for number in step["response_unknown_fields"].as_array().into_iter().flatten() {
+            answer.clear_field_by_number(u32::try_from(number.as_u64().unwrap()).unwrap());
+        }
         normalise(&mut answer);
         normalise(&mut expected);
         assert_eq!(answer.to_string(), expected.to_string(), "{at}: {}", step["rpc"]);
@@ -253,7 +272,9 @@ impl Replay {
             let bounds = self.recording.resolved_bounds(symbol.as_str());
             let request_id = if deprecated { 0 } else { resolved["request_id"].as_u64().unwrap_or(0) };
             let n_regions = resolved["regions"].as_array().map_or(1, Vec::len);
+            self.cluster.pace().silence_store(1, false);
             self.expect_resolved(at, step, request_id, n_regions, bounds, deprecated).await;
+            self.cluster.pace().silence_store(1, true);
         } else {
             self.stream(step).expected.hear(message);
         }
@@ -329,7 +350,12 @@ impl Replay {
             self.cluster.merge(10, 12).await.unwrap();
             return;
         }
-        panic!("{at}: {note}");
+        if note.contains("PD safe point set") {
+            self.cluster.pass_garbage_collection(self.recording.number("ts12")).await.unwrap();
+            return;
+        }
+        let harmless = ["now the fence", "POST /config"];
+        assert!(harmless.iter().any(|known| note.contains(known)), "{at}: {note}");
     }
 }
 
@@ -368,8 +394,8 @@ replays! {
     a_split_is_as_recorded: "B06" &[];
     registering_again_is_as_recorded: "B07" &[];
     many_regions_are_as_recorded: "B09" &[];
-    a_merge_is_as_recorded: "B12" &[(2, b"C"), (4, b"BZ")];
-    collected_history_is_as_recorded: "B13" &[];
+    a_merge_is_as_recorded: "B12" &[(2, &[b"D"]), (4, &[b"C03/2-093"])];
+    collected_history_is_as_recorded:
+        "B13" &[(2, &[b"D"]), (4, &[b"C03/2-093"]), (6, &[b"B12/", b"B12/m", b"B12/z"])];
     a_bounded_delta_is_as_recorded: "C01" &[];
-    a_scan_among_writes_is_as_recorded: "C04" &[];
 }
