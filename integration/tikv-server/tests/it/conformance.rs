@@ -46,6 +46,12 @@ async fn run(topic: &str, options: Options) {
     let store: Arc<dyn Store> = Arc::new(client.clone());
     run(store).await;
     client.close().await.expect("the client closes");
+    if topic == "traces" {
+        // The recordings themselves begin transactions between two drawn timestamps.
+        let violations = cluster.take_violations();
+        let recorded = |text: &&String| text.contains("start timestamp") && text.contains("never handed out");
+        assert!(violations.iter().all(|text| recorded(&text)), "{violations:?}");
+    }
     cluster.shutdown().await.expect("the client did nothing that it must not");
 }
 
