@@ -58,7 +58,10 @@ pub(crate) fn check(
     let region = regions.by_id(context.region_id).filter(|region| region.peer_on(store_id).is_some());
     let Some(region) = region else { return Err(region_not_found(context.region_id).into()) };
     let mine = region.peer_on(store_id).unwrap_or_default();
-    if region.leader != Some(store_id) {
+    if context.stale_read {
+        return Err(data_is_not_ready(region.id(), mine.id).into());
+    }
+    if region.leader != Some(store_id) && !context.replica_read {
         return Err(not_leader(region).into());
     }
     if peer.id != mine.id {
@@ -112,6 +115,15 @@ pub(crate) fn stale_command() -> errorpb::Error {
     errorpb::Error {
         message: "stale command".to_owned(),
         stale_command: Some(errorpb::StaleCommand {}),
+        ..errorpb::Error::default()
+    }
+}
+
+/// No follower is safe to read at any timestamp here.
+fn data_is_not_ready(region_id: u64, peer_id: u64) -> errorpb::Error {
+    errorpb::Error {
+        message: format!("peer {peer_id} is not ready, safe_ts 0, region {region_id}"),
+        data_is_not_ready: Some(errorpb::DataIsNotReady { region_id, peer_id, safe_ts: 0 }),
         ..errorpb::Error::default()
     }
 }

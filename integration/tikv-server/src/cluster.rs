@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use store::{EmbeddedStore, Store};
+use tikv::proto::cdcpb::change_data_server::ChangeDataServer;
 use tikv::proto::pdpb::pd_server::PdServer;
 use tikv::proto::tikvpb::tikv_server::TikvServer;
 use tonic::transport::Server;
@@ -135,10 +136,13 @@ async fn start_store(shared: &Arc<Shared>, store_id: u64) -> anyhow::Result<()> 
     let (address, incoming) = listen(0, gate.clone(), &shared.tasks).await.context("listening")?;
     shared.stores().insert(store_id, StoreState { address: address.to_string(), gate });
     let service = StoreService { store_id, shared: Arc::clone(shared) };
+    let feed = ChangeDataServer::new(service.clone()).max_encoding_message_size(MESSAGE_BYTES_MAX);
     let tikv = TikvServer::new(service)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let server = Server::builder().add_service(tikv);
+    let server = Server::builder().add_service(tikv).add_service(feed);
+    let resolving = Arc::clone(shared);
+    shared.tasks.spawn_stoppable(async move { resolving.send_resolved(store_id).await });
     shared.tasks.spawn_stoppable(async move {
         if let Err(error) = server.serve_with_incoming(incoming).await {
             tracing::error!(%error, store_id, "a store's server ended");

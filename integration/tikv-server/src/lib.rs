@@ -28,6 +28,7 @@ mod violations;
 
 pub use cluster::Cluster;
 pub use faults::{Fault, Target};
+pub use feed::Pace;
 pub use options::Options;
 pub use regions::RegionState;
 pub use violations::Count;

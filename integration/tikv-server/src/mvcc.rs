@@ -81,6 +81,16 @@ impl Story {
         self.0.writes.iter().any(|write| write.commit_ts == ts && write.kind != WriteKind::Rollback)
     }
 
+    /// What garbage collection has left: of what is below it only the newest version, unless that deletes.
+    pub(crate) fn after_collection(mut self, passed: Timestamp) -> Story {
+        let newest = self.version_at(passed).cloned();
+        self.0.writes.retain(|write| {
+            write.commit_ts > passed
+                || newest.as_ref().is_some_and(|newest| newest == write && write.value.is_some())
+        });
+        self
+    }
+
     /// The newest version at a timestamp.
     pub(crate) fn version_at(&self, ts: Timestamp) -> Option<&MvccWrite> {
         let data = |write: &&MvccWrite| matches!(write.kind, WriteKind::Put | WriteKind::Delete);
@@ -124,6 +134,12 @@ impl Mvcc {
     /// Exclusive: for whoever changes anything.
     pub(crate) async fn exclusive(&self) -> RwLockWriteGuard<'_, Side> {
         self.side.write().await
+    }
+
+    /// Drops what nobody at or after a safe point can see.
+    pub(crate) async fn collect(&self, safe_point: u64) -> types::Result<()> {
+        let _side = self.exclusive().await;
+        self.store.collect_garbage(Timestamp(safe_point)).await.map(|_| ())
     }
 
     /// Everything about a key.

@@ -1,16 +1,23 @@
 //! What the services of a cluster share.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tikv::proto::metapb;
 
+use tokio::sync::Semaphore;
+
 use crate::faults::Faults;
+use crate::feed::Pace;
 use crate::listen::Gate;
 use crate::mvcc::Mvcc;
 use crate::options::Options;
 use crate::pd::Driver;
 use crate::tasks::Tasks;
+
+/// How many scans of feeds go on at a time, as in a real store.
+const SCANS_MAX: usize = 6;
 
 /// A store as others see it.
 #[derive(Clone, Debug)]
@@ -26,12 +33,30 @@ pub(crate) struct Shared {
     pub faults: Faults,
     pub tasks: Tasks,
     pub driver: Driver,
+    pub pace: Pace,
+    pub scans: Semaphore,
     stores: Mutex<BTreeMap<u64, StoreState>>,
+    connections: AtomicU64,
 }
 
 impl Shared {
     pub(crate) fn new(options: Options, mvcc: Mvcc, driver: Driver, tasks: Tasks) -> Shared {
-        Shared { options, mvcc, faults: Faults::default(), tasks, driver, stores: Mutex::default() }
+        Shared {
+            pace: Pace::new(options.min_ts_interval),
+            scans: Semaphore::new(SCANS_MAX),
+            options,
+            mvcc,
+            faults: Faults::default(),
+            tasks,
+            driver,
+            stores: Mutex::default(),
+            connections: AtomicU64::new(0),
+        }
+    }
+
+    /// A number for a connection of the feed.
+    pub(crate) fn next_connection(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn stores(&self) -> MutexGuard<'_, BTreeMap<u64, StoreState>> {

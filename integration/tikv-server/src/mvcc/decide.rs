@@ -10,6 +10,7 @@ use super::{Fate, Mvcc, Side, Story};
 use crate::check::Refusal;
 use crate::feed::rows;
 use crate::regions::RegionState;
+use crate::violations::Ledger;
 
 /// An error of a key, or nothing.
 pub(crate) type Outcome = Option<kvrpcpb::KeyError>;
@@ -82,7 +83,7 @@ impl Mvcc {
         for lock in &locks {
             side.settle(&self.store, &lock.key, start_ts, false).await?;
         }
-        side.publish(published);
+        side.publish(&self.ledger, published);
         Ok(None)
     }
 
@@ -138,7 +139,7 @@ impl Mvcc {
             side.settle(&self.store, key, start_ts, protected).await?;
             published.push(rows::rolled_back(key, start_ts, protected));
         }
-        side.publish(published);
+        side.publish(&self.ledger, published);
         Ok(None)
     }
 
@@ -210,7 +211,59 @@ fn resolved(error: Outcome) -> kvrpcpb::ResolveLockResponse {
 
 impl Side {
     /// Sends rows to whoever listens.
-    pub(crate) fn publish(&self, rows: Vec<cdcpb::Row>) {
+    pub(crate) fn publish(&self, ledger: &Ledger, rows: Vec<cdcpb::Row>) {
         self.hub.publish(&self.regions, rows);
+        for late in self.hub.take_late() {
+            ledger.violation(late);
+        }
+    }
+}
+
+impl Mvcc {
+    /// Ends every transaction that began before a timestamp, as garbage collection does: by its primary, or
+    /// by all its locks if it is of an async commit; however long it wants to live.
+    pub(crate) async fn roll_back_before(&self, safe_point: Timestamp) -> Result<(), Refusal> {
+        let mut side = self.exclusive().await;
+        for lock in self.locks_in(&KeyRange::all(), safe_point).await? {
+            let (start_ts, key) = (lock.start_ts, lock.key.clone());
+            let primary = self.story(&lock.primary).await?;
+            let fate = primary.fate(start_ts);
+            let whole =
+                side.extra(&lock.primary, start_ts).use_async_commit && primary.own_lock(start_ts).is_some();
+            let decided = match (fate, whole) {
+                (Some(Fate::Committed(commit_ts)), _) => Some(commit_ts),
+                (_, true) => self.computed_commit(&side, &primary, start_ts).await?,
+                _ => None,
+            };
+            match decided {
+                Some(commit_ts) => self.commit_keys(&mut side, start_ts, commit_ts, &[key]).await?,
+                None => {
+                    let keys = [lock.primary.clone(), key];
+                    let distinct = if keys[0] == keys[1] { &keys[..1] } else { &keys[..] };
+                    self.roll_back(&mut side, start_ts, distinct, Missing::Protected).await?
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// When an async commit whose locks are all there has committed.
+    async fn computed_commit(
+        &self,
+        side: &Side,
+        primary: &Story,
+        start_ts: Timestamp,
+    ) -> Result<Option<Timestamp>, Refusal> {
+        let Some(lock) = primary.own_lock(start_ts) else { return Ok(None) };
+        let mut commit_ts = lock.min_commit_ts;
+        for key in &side.extra(&lock.key, start_ts).secondaries {
+            let story = self.story(key).await?;
+            match (story.own_lock(start_ts), story.fate(start_ts)) {
+                (Some(lock), _) => commit_ts = commit_ts.max(lock.min_commit_ts),
+                (None, Some(Fate::Committed(decided))) => return Ok(Some(decided)),
+                (None, _) => return Ok(None),
+            }
+        }
+        Ok(Some(commit_ts))
     }
 }

@@ -1,5 +1,7 @@
 //! What lists rather than reads: the locks of a range, and everything about a key.
 
+use std::sync::atomic::Ordering;
+
 use store::{KeyRange, Store, WriteKind};
 use tikv::proto::kvrpcpb;
 use types::Timestamp;
@@ -66,7 +68,8 @@ impl Mvcc {
     }
 
     async fn info(&self, side: &Side, key: &[u8]) -> Result<kvrpcpb::MvccInfo, Refusal> {
-        let story = self.story(key).await?;
+        let passed = Timestamp(self.gc_passed.load(Ordering::SeqCst));
+        let story = self.story(key).await?.after_collection(passed);
         let mut info = kvrpcpb::MvccInfo::default();
         if let Some(lock) = &story.0.lock {
             let value = self.locked_value(lock).await?;
@@ -138,8 +141,8 @@ impl Mvcc {
         let parts = self.split(&mut side, region.id(), &cuts).await?;
         let regions: Vec<_> = parts.into_iter().map(|part| part.meta).collect();
         Ok(kvrpcpb::SplitRegionResponse {
-            left: regions.first().cloned(),
-            right: regions.last().cloned(),
+            left: regions.first().filter(|_| regions.len() == 2).cloned(),
+            right: regions.last().filter(|_| regions.len() == 2).cloned(),
             regions,
             ..kvrpcpb::SplitRegionResponse::default()
         })

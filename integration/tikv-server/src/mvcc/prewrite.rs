@@ -57,7 +57,7 @@ impl Mvcc {
         if wants && side.regions.is_unsynced(region.id()) {
             // A new leader does not know what was read through the old one.
             if self.oracle.is_away() {
-                return Err(max_timestamp_not_synced(region.id()).into());
+                return Err(max_timestamp_not_synced().into());
             }
             self.bump_max_ts(store_id, self.oracle.now().await?);
             side.regions.note_synced(region.id());
@@ -208,7 +208,7 @@ impl Mvcc {
         for row in &mut published {
             row.txn_source = side.extra(&row.key, plan.start_ts).txn_source;
         }
-        side.publish(published);
+        side.publish(&self.ledger, published);
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Mvcc {
             txn_source: source,
             ..rows::prewritten(plan.start_ts, mutation, old)
         });
-        side.publish(rows.collect());
+        side.publish(&self.ledger, rows.collect());
     }
 }
 
@@ -297,9 +297,8 @@ fn refused(errors: Vec<kvrpcpb::KeyError>) -> kvrpcpb::PrewriteResponse {
     kvrpcpb::PrewriteResponse { errors, ..kvrpcpb::PrewriteResponse::default() }
 }
 
-fn max_timestamp_not_synced(region_id: u64) -> errorpb::Error {
+fn max_timestamp_not_synced() -> errorpb::Error {
     errorpb::Error {
-        message: format!("the newest timestamp is not known yet in region {region_id}"),
         max_timestamp_not_synced: Some(errorpb::MaxTimestampNotSynced {}),
         ..errorpb::Error::default()
     }

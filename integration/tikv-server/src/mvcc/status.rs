@@ -68,7 +68,7 @@ impl Mvcc {
                     let protected =
                         own.is_none_or(|lock| lock.primary == key) && !before.has_commit_at(start_ts);
                     side.settle(&self.store, &key, start_ts, protected).await?;
-                    side.publish(vec![rows::rolled_back(&key, start_ts, protected)]);
+                    side.publish(&self.ledger, vec![rows::rolled_back(&key, start_ts, protected)]);
                 }
                 let mut answer = kvrpcpb::CheckTxnStatusResponse::default();
                 answer.set_action(action);
@@ -91,7 +91,7 @@ impl Mvcc {
         let value = self.locked_value(lock).await?;
         if short(&value).is_some() {
             let source = side.extra(key, start_ts).txn_source;
-            side.publish(vec![rows::locked(lock, value, story.value_at(start_ts), source)]);
+            side.publish(&self.ledger, vec![rows::locked(lock, value, story.value_at(start_ts), source)]);
         }
         Ok(())
     }

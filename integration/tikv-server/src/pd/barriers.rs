@@ -53,8 +53,7 @@ impl Barriers {
     /// Moves the safe point as far as barriers allow, as garbage collection does; returns what it is.
     pub(crate) fn advance(&self, wanted: u64, now_ms: u64) -> u64 {
         let mut table = self.table(now_ms);
-        let allowed = table.barriers.values().map(|barrier| barrier.ts).chain([wanted]).min();
-        table.safe_point = table.safe_point.max(allowed.unwrap_or(wanted));
+        table.advance(wanted);
         table.safe_point
     }
 
@@ -64,7 +63,7 @@ impl Barriers {
         let mut table = self.table(now_ms);
         let mut left = 0;
         if name == RESERVED {
-            table.safe_point = table.safe_point.max(safe_point);
+            table.advance(safe_point);
             left = i64::MAX;
         } else if ttl <= 0 {
             table.barriers.remove(name);
@@ -120,6 +119,11 @@ impl Barriers {
 }
 
 impl Table {
+    fn advance(&mut self, wanted: u64) {
+        let allowed = self.barriers.values().map(|barrier| barrier.ts).chain([wanted]).min();
+        self.safe_point = self.safe_point.max(allowed.unwrap_or(wanted));
+    }
+
     fn smallest(&self) -> u64 {
         self.barriers.values().map(|barrier| barrier.ts).min().unwrap_or(self.safe_point)
     }

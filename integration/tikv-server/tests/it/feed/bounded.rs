@@ -12,7 +12,8 @@ use super::world::{World, as_told, assert_same, key, operate, quick, range, spre
 
 /// Asks for random spans while writers write and regions change, and compares each answer.
 async fn spans_are_exact(world: World, n_stores: u64, n_rounds: usize, operated: bool) {
-    let seed: u64 = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
+    let seed: u64 =
+        std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(rand::random);
     eprintln!("SEED={seed}");
     let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..2)

@@ -16,7 +16,11 @@ async fn read_to(feed: &mut FeedStream, from: Timestamp, to: Timestamp) -> Vec<C
     let (mut changes, mut resolved) = (Vec::<Change>::new(), from);
     while resolved < to {
         let next = tokio::time::timeout(Duration::from_secs(60), feed.next()).await;
-        match next.expect("the feed comes on").expect("the feed does not end").expect("the feed does not fail") {
+        match next
+            .expect("the feed comes on")
+            .expect("the feed does not end")
+            .expect("the feed does not fail")
+        {
             FeedEvent::Change(change) => {
                 assert!(change.commit_ts > resolved, "a change comes before its resolved timestamp");
                 let last = changes.last().map(|last| (last.commit_ts, last.key.clone()));
@@ -112,8 +116,7 @@ async fn waiting_ends_with_a_change_that_a_tail_shows() {
     let to = world.put(key(1), "v").await;
     world.seen(&[range()], from, to, 1_000).await;
     let now = world.now().await;
-    let (woken, commit_ts) =
-        futures::join!(world.client.wait_change(now, 60_000), world.put(key(2), "v"));
+    let (woken, commit_ts) = futures::join!(world.client.wait_change(now, 60_000), world.put(key(2), "v"));
     assert!(woken.expect("waiting ends") >= commit_ts);
     world.end().await;
 }

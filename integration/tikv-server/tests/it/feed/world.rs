@@ -114,7 +114,8 @@ pub(crate) async fn all(
 
 /// An old value that was there but empty cannot be told from none by a feed.
 pub(crate) fn as_told(changes: Vec<Change>) -> Vec<Change> {
-    let told = |change: Change| Change { old_value: change.old_value.filter(|old| !old.is_empty()), ..change };
+    let told =
+        |change: Change| Change { old_value: change.old_value.filter(|old| !old.is_empty()), ..change };
     changes.into_iter().map(told).collect()
 }
 
@@ -130,12 +131,7 @@ pub(crate) fn assert_same(got: &[Change], expected: &[Change], doing: &str) {
 }
 
 /// Writes transactions of random shape until told to stop, or so many; returns how many committed.
-pub(crate) async fn write(
-    store: Arc<dyn Store>,
-    seed: u64,
-    n_most: usize,
-    stop: Arc<AtomicBool>,
-) -> usize {
+pub(crate) async fn write(store: Arc<dyn Store>, seed: u64, n_most: usize, stop: Arc<AtomicBool>) -> usize {
     let mut random = StdRng::seed_from_u64(seed);
     let mut n_committed = 0;
     for number in 0..n_most {
