@@ -1,8 +1,8 @@
 //! Calls on many keys: cut by region and by size, some under way at once, cut anew where regions change.
 //!
-//! Only for calls that may come twice. A piece that has to be sent again waits for itself; the others go on.
-//! Once a caller has heard enough nothing new is sent, but what is under way is waited for, so that nothing of
-//! a call is on its way after the call has ended.
+//! Only for calls that may come twice. A piece that has to be sent again waits for itself; the others go
+//! on. Once a caller has heard enough nothing new is sent, but what is under way is waited for, so that
+//! nothing of a call is on its way after the call has ended.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -125,11 +125,12 @@ impl Cluster {
         Ok(pieces)
     }
 
-    /// Sends requests that are made from items to the items' regions, and hands each answer on with its items.
+    /// Sends requests that are made from items to the items' regions, and hands each answer on with its
+    /// items.
     ///
     /// # Errors
-    /// `Unavailable` if a region does not answer in time, `Invalid` if one item is too large; other pieces may
-    /// have been answered.
+    /// `Unavailable` if a region does not answer in time, `Invalid` if one item is too large; other pieces
+    /// may have been answered.
     pub(crate) async fn in_batches<T, C, M, H>(
         &self,
         items: Vec<T>,

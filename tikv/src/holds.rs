@@ -1,10 +1,10 @@
 //! Holds and readings: what keeps the cluster's history.
 //!
-//! A hold is a barrier at the placement driver under a name of ours. It ends by itself a day after nobody renews it, so
-//! that an installation that is gone for good does not fill the disks; every process that is connected renews all that are
-//! listed, when half of their time is over. An older placement driver keeps safe points of services but lists them to
-//! nobody: then the list is in records of ours. What this process reads has one short-lived barrier for all, at the oldest
-//! reading.
+//! A hold is a barrier at the placement driver under a name of ours. It ends by itself a day after nobody
+//! renews it, so that an installation that is gone for good does not fill the disks; every process that is
+//! connected renews all that are listed, when half of their time is over. An older placement driver keeps
+//! safe points of services but lists them to nobody: then the list is in records of ours. What this process
+//! reads has one short-lived barrier for all, at the oldest reading.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -135,7 +135,7 @@ impl Holds {
         let newest = self.cluster.pd.oracle().newest();
         let age_ms_max = self.cluster.options.reading_age_max.as_millis() as u64;
         let limit = Timestamp::from_parts(newest.physical_ms().saturating_sub(age_ms_max), 0);
-        self.readers.oldest(limit)
+        self.readers.oldest(limit).filter(|oldest| *oldest != Timestamp::MAX)
     }
 
     /// Takes or moves a hold; see [`store::Store::hold`].

@@ -1,7 +1,8 @@
 //! Reads at a timestamp, over regions.
 //!
-//! Locks of others are reported with their keys, for the caller to resolve. Locks in memory come as an error
-//! of the whole answer, which is looked at first; they are gone in a moment, so such a part is read again here.
+//! Locks of others are reported with their keys, for the caller to resolve. Locks in memory come as an
+//! error of the whole answer, which is looked at first; they are gone in a moment, so such a part is read
+//! again here.
 
 use std::ops::ControlFlow;
 

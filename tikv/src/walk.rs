@@ -1,7 +1,7 @@
 //! Calls on ranges: region after region, each with its own part, page after page.
 //!
-//! Servers answer for a region only and clip what reaches further, some of them without a word; so every range
-//! is clipped here, and what comes next is known from here.
+//! Servers answer for a region only and clip what reaches further, some of them without a word; so every
+//! range is clipped here, and what comes next is known from here.
 
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ impl Cluster {
         Ok(region)
     }
 
-    /// Asks the first region of a range (or the last, downwards) for its part. Returns the part that was asked
-    /// for and the answer; the range must not be empty.
+    /// Asks the first region of a range (or the last, downwards) for its part. Returns the part that was
+    /// asked for and the answer; the range must not be empty.
     ///
     /// # Errors
     /// `Unavailable` if no region answers in time.

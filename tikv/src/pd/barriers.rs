@@ -1,8 +1,9 @@
 //! How far garbage collection has come, and what keeps it from going on.
 //!
-//! A newer placement driver knows barriers by name and lists them; an older one knows safe points of services,
-//! which it lists to nobody. Both end by themselves unless they are renewed. A barrier that cannot be set means
-//! that history is, or is about to be, gone: the servers themselves would answer without a word.
+//! A newer placement driver knows barriers by name and lists them; an older one knows safe points of
+//! services, which it lists to nobody. Both end by themselves unless they are renewed. A barrier that
+//! cannot be set means that history is, or is about to be, gone: the servers themselves would answer
+//! without a word.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
