@@ -1,8 +1,8 @@
 //! Calls on many keys: cut by region and by size, some under way at once, cut anew where regions change.
 //!
-//! Only for calls that may come twice. A piece that has to be sent again waits for itself; the others go on.
-//! Once a caller has heard enough nothing new is sent, but what is under way is waited for, so that nothing of
-//! a call is on its way after the call has ended.
+//! Only for calls that may come twice. A piece that has to be sent again waits for itself; the others go
+//! on. Once a caller has heard enough nothing new is sent, but what is under way is waited for, so that
+//! nothing of a call is on its way after the call has ended.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use store::{Key, Mutation};
+use store::{Key, KeyRange, Mutation};
 use types::{Error, Result};
 
 use crate::backoff::{Backoff, Pause};
@@ -25,6 +25,9 @@ const BATCH_BYTES_MAX: usize = 256 << 10;
 const BATCH_ITEMS_MAX: usize = 4096;
 /// Requests of one call that are under way at once.
 const IN_FLIGHT_MAX: usize = 16;
+
+/// Keys whose regions are asked for at once.
+const LEARNED_MAX: usize = 256;
 
 /// Something that is sent to the region of its key.
 pub(crate) trait Item: Clone + Send + Sync {
@@ -99,6 +102,12 @@ impl Cluster {
         backoff: &Backoff,
     ) -> Result<Vec<Piece<T>>> {
         items.sort_by(|left, right| left.key().cmp(right.key()));
+        let is_unknown = |item: &&T| self.regions.find(&key::encode(item.key())).is_none();
+        let point = |item: &T| KeyRange::new(item.key().clone(), store::next_key(item.key()));
+        let unknown: Vec<KeyRange> = items.iter().filter(is_unknown).map(point).take(LEARNED_MAX).collect();
+        if unknown.len() > 1 {
+            self.learn(&unknown).await?;
+        }
         let mut groups: Vec<(Arc<Region>, Vec<T>)> = Vec::new();
         for item in items {
             let encoded = key::encode(item.key());
@@ -116,11 +125,12 @@ impl Cluster {
         Ok(pieces)
     }
 
-    /// Sends requests that are made from items to the items' regions, and hands each answer on with its items.
+    /// Sends requests that are made from items to the items' regions, and hands each answer on with its
+    /// items.
     ///
     /// # Errors
-    /// `Unavailable` if a region does not answer in time, `Invalid` if one item is too large; other pieces may
-    /// have been answered.
+    /// `Unavailable` if a region does not answer in time, `Invalid` if one item is too large; other pieces
+    /// may have been answered.
     pub(crate) async fn in_batches<T, C, M, H>(
         &self,
         items: Vec<T>,

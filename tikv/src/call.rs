@@ -78,12 +78,15 @@ fn with_pairs<'a>(error: Option<&'a KeyError>, pairs: &'a [kvrpcpb::KvPair]) -> 
 
 calls! {
     GetRequest -> GetResponse by kv_get, |answer| answer.error.iter().collect();
-    BatchGetRequest -> BatchGetResponse by kv_batch_get, |answer| with_pairs(answer.error.as_ref(), &answer.pairs);
+    BatchGetRequest -> BatchGetResponse by kv_batch_get,
+        |answer| with_pairs(answer.error.as_ref(), &answer.pairs);
     ScanRequest -> ScanResponse by kv_scan, |answer| with_pairs(answer.error.as_ref(), &answer.pairs);
     PrewriteRequest -> PrewriteResponse by kv_prewrite, |answer| answer.errors.iter().collect();
     CommitRequest -> CommitResponse by kv_commit, |answer| answer.error.iter().collect();
-    BatchRollbackRequest -> BatchRollbackResponse by kv_batch_rollback, |answer| answer.error.iter().collect();
-    CheckTxnStatusRequest -> CheckTxnStatusResponse by kv_check_txn_status, |answer| answer.error.iter().collect();
+    BatchRollbackRequest -> BatchRollbackResponse by kv_batch_rollback,
+        |answer| answer.error.iter().collect();
+    CheckTxnStatusRequest -> CheckTxnStatusResponse by kv_check_txn_status,
+        |answer| answer.error.iter().collect();
     CheckSecondaryLocksRequest -> CheckSecondaryLocksResponse by kv_check_secondary_locks,
         |answer| answer.error.iter().collect();
     TxnHeartBeatRequest -> TxnHeartBeatResponse by kv_txn_heart_beat, |answer| answer.error.iter().collect();

@@ -32,7 +32,7 @@ pub(crate) enum Trouble {
     Again(Pause, Error),
     /// The answer was lost: it was done, or not, or will be.
     Lost(Error),
-    /// More than fits into one entry of the region's log.
+    /// More than fits into one entry of the region's log, or into one message.
     TooLarge,
     /// No further try helps.
     Fatal(Error),
@@ -200,11 +200,12 @@ impl Cluster {
         let store_id = region.leader.store_id;
         let text = format!("{name} at store {store_id}: {:?}: {}", status.code(), status.message());
         match status.code() {
-            Code::Unimplemented | Code::Unauthenticated | Code::PermissionDenied | Code::OutOfRange => {
+            // An invalid argument is a request to another cluster, for one.
+            Code::Unimplemented | Code::Unauthenticated | Code::PermissionDenied | Code::InvalidArgument => {
                 Trouble::Fatal(Error::invalid(text))
             }
-            // Of another cluster, for one.
-            Code::InvalidArgument => Trouble::Fatal(Error::invalid(text)),
+            // The answer is larger than messages are taken.
+            Code::OutOfRange => Trouble::TooLarge,
             Code::ResourceExhausted => Trouble::Again(Pause::Busy { hint_ms: 0 }, Error::unavailable(text)),
             _ => {
                 self.stores.forget(store_id);

@@ -1,9 +1,9 @@
 //! The second half of a transaction: its primary decides, the others follow.
 //!
-//! A commit of the primary whose answer was lost may have happened. It is asked for with the same timestamp until the
-//! answer says what is: done, rolled back, or refused because readers have pushed it (then it did not happen, and will
-//! not at that timestamp). That a commit is acknowledged says nothing of its timestamp when it may be the second one:
-//! then the primary's record is read.
+//! A commit of the primary whose answer was lost may have happened. It is asked for with the same timestamp
+//! until the answer says what is: done, rolled back, or refused because readers have pushed it (then it did
+//! not happen, and will not at that timestamp). That a commit is acknowledged says nothing of its timestamp
+//! when it may be the second one: then the primary's record is read.
 
 use std::ops::ControlFlow;
 

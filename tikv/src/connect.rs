@@ -71,21 +71,4 @@ pub(crate) async fn connect(options: &Options, address: &str) -> Result<Channel>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_become_urls() {
-        assert_eq!(url_of("pd:2379", false), "http://pd:2379");
-        assert_eq!(url_of("http://pd:2379/", false), "http://pd:2379");
-        assert_eq!(url_of("http://pd:2379", true), "https://pd:2379", "one set of certificates for all");
-    }
-
-    #[tokio::test]
-    async fn a_missing_certificate_is_named() {
-        let mut options = Options::new(Vec::new());
-        options.tls = Some(Tls { ca: "no/such.pem".into(), identity: None, domain: None });
-        let error = connect(&options, "localhost:1").await.expect_err("there is no such file");
-        assert!(error.message().contains("no/such.pem"), "{error}");
-    }
-}
+mod tests;

@@ -1,10 +1,10 @@
 //! The fence: afterwards everything at or below a timestamp is applied in a range.
 //!
-//! Listing the locks of a region at T makes the region's store commit whatever it has not seen yet above T, and
-//! shows what was locked before. What is shown is finished if it is decided, pushed above T if its writer lets
-//! readers do so, and waited for if not. Locks in memory, of commits that draw no timestamp, are reported as
-//! errors and gone in a moment. Lists are clipped to a region without a word, so regions are walked one by one;
-//! one that changes is asked anew.
+//! Listing the locks of a region at T makes the region's store commit whatever it has not seen yet above T,
+//! and shows what was locked before. What is shown is finished if it is decided, pushed above T if its
+//! writer lets readers do so, and waited for if not. Locks in memory, of commits that draw no timestamp,
+//! are reported as errors and gone in a moment. Lists are clipped to a region without a word, so regions
+//! are walked one by one; one that changes is asked anew.
 
 use std::time::Duration;
 

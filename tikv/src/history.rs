@@ -1,8 +1,8 @@
 //! How far back history reaches.
 //!
-//! Servers answer below the safe point without a word, and with holes. So it is known here, renewed by a task, and
-//! asked about before and after every read. It moves minutes ahead of what is dropped; a process that has not heard
-//! of it for longer asks before it reads.
+//! Servers answer below the safe point without a word, and with holes. So it is known here, renewed by a
+//! task, and asked about before and after every read. It moves minutes ahead of what is dropped; a process
+//! that has not heard of it for longer asks before it reads.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! Holds and readings: what keeps the cluster's history.
 //!
-//! A hold is a barrier at the placement driver under a name of ours. It ends by itself a day after nobody renews it, so
-//! that a process that is gone for good does not fill the disks; the process that took it renews it. An older placement
-//! driver keeps safe points of services but lists them to nobody: then the list is in records of ours. What this process
+//! A hold is a barrier at the placement driver under a name of ours. It ends by itself a day after nobody
+//! renews it, so that an installation that is gone for good does not fill the disks; every process that is
+//! connected renews all that are listed, when half of their time is over. An older placement driver keeps
+//! safe points of services but lists them to nobody: then the list is in records of ours. What this process
 //! reads has one short-lived barrier for all, at the oldest reading.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,18 +15,19 @@ use types::{Error, Result, Timestamp};
 
 use crate::cluster::Cluster;
 use crate::own_keys;
+use crate::pd::Barrier;
 
 /// What names of barriers begin with.
 const HOLD_PREFIX: &str = "tidemill/";
 /// What the barrier of a process's readings begins with; no hold.
 const READING_PREFIX: &str = "tidemill-reading/";
 
-/// The holds of this process, and what it reads.
+/// The holds of an installation, and what this process reads.
 pub(crate) struct Holds {
     cluster: Arc<Cluster>,
     pub(crate) readers: Arc<Readers>,
-    /// Locked over the calls, so that a renewal never brings back what is being released.
-    own: Mutex<BTreeMap<String, Timestamp>>,
+    /// Locked over the calls that change holds, so that a renewal brings back nothing that is being released.
+    changing: Mutex<()>,
     /// The barrier for readings, and where it is.
     reading_id: String,
     reading: Mutex<Option<Timestamp>>,
@@ -36,10 +37,21 @@ fn barrier_id(name: &str) -> String {
     format!("{HOLD_PREFIX}{name}")
 }
 
+/// A hold, and how long it stays unless it is renewed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    name: String,
+    ts: Timestamp,
+    left: Duration,
+}
+
 /// The holds among barriers, by name.
-fn holds_among(barriers: Vec<(String, Timestamp)>) -> Vec<(String, Timestamp)> {
-    let ours = |(id, ts): (String, Timestamp)| Some((id.strip_prefix(HOLD_PREFIX)?.to_owned(), ts));
-    let mut holds: Vec<(String, Timestamp)> = barriers.into_iter().filter_map(ours).collect();
+fn holds_among(barriers: Vec<Barrier>) -> Vec<Held> {
+    let ours = |barrier: Barrier| {
+        let name = barrier.id.strip_prefix(HOLD_PREFIX)?.to_owned();
+        Some(Held { name, ts: barrier.ts, left: barrier.left })
+    };
+    let mut holds: Vec<Held> = barriers.into_iter().filter_map(ours).collect();
     holds.sort();
     holds
 }
@@ -50,7 +62,7 @@ impl Holds {
         Arc::new(Holds {
             cluster,
             readers: Arc::new(Readers::default()),
-            own: Mutex::new(BTreeMap::new()),
+            changing: Mutex::new(()),
             reading_id,
             reading: Mutex::new(None),
         })
@@ -78,16 +90,24 @@ impl Holds {
         if let Err(error) = self.renew_reading().await {
             tracing::warn!(%error, "what is read is not held");
         }
-        let own = self.own.lock().await;
-        for (name, ts) in own.iter() {
-            match self.cluster.pd.set_barrier(&barrier_id(name), *ts, self.cluster.options.hold_ttl).await {
+        if let Err(error) = self.renew_holds().await {
+            tracing::warn!(%error, "holds are not renewed");
+        }
+    }
+
+    async fn renew_holds(&self) -> Result<()> {
+        let ttl = self.cluster.options.hold_ttl;
+        let _changing = self.changing.lock().await;
+        for hold in self.listed().await?.into_iter().filter(|hold| hold.left < ttl / 2) {
+            match self.cluster.pd.set_barrier(&barrier_id(&hold.name), hold.ts, ttl).await {
                 Ok(_) => {}
                 Err(error) if error.is_history_gone() => {
-                    tracing::error!(name, %error, "a hold was lost: its history is gone");
+                    tracing::error!(name = hold.name, %error, "a hold was lost");
                 }
-                Err(error) => tracing::warn!(name, %error, "a hold is not renewed"),
+                Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 
     /// Moves the barrier for readings to the oldest, or drops it if nobody reads.
@@ -115,7 +135,7 @@ impl Holds {
         let newest = self.cluster.pd.oracle().newest();
         let age_ms_max = self.cluster.options.reading_age_max.as_millis() as u64;
         let limit = Timestamp::from_parts(newest.physical_ms().saturating_sub(age_ms_max), 0);
-        self.readers.oldest(limit)
+        self.readers.oldest(limit).filter(|oldest| *oldest != Timestamp::MAX)
     }
 
     /// Takes or moves a hold; see [`store::Store::hold`].
@@ -125,14 +145,13 @@ impl Holds {
     pub(crate) async fn hold(&self, name: &str, ts: Timestamp) -> Result<()> {
         self.cluster.passed(ts).await?;
         self.cluster.history.check(ts)?;
-        let mut own = self.own.lock().await;
+        let _changing = self.changing.lock().await;
         let listed =
             self.cluster.pd.set_barrier(&barrier_id(name), ts, self.cluster.options.hold_ttl).await?;
         if !listed {
             let record = Mutation::put(own_keys::hold(name), ts.0.to_be_bytes().to_vec());
             self.cluster.write_own(vec![record]).await?;
         }
-        own.insert(name.to_owned(), ts);
         Ok(())
     }
 
@@ -141,12 +160,11 @@ impl Holds {
     /// # Errors
     /// `Unavailable` if the placement driver does not answer in time.
     pub(crate) async fn release(&self, name: &str) -> Result<()> {
-        let mut own = self.own.lock().await;
+        let _changing = self.changing.lock().await;
         self.cluster.pd.drop_barrier(&barrier_id(name)).await?;
         if self.cluster.pd.gc_state().await?.barriers.is_none() {
             self.cluster.write_own(vec![Mutation::delete(own_keys::hold(name))]).await?;
         }
-        own.remove(name);
         Ok(())
     }
 
@@ -155,11 +173,20 @@ impl Holds {
     /// # Errors
     /// `Unavailable` if the cluster does not answer in time.
     pub(crate) async fn list(&self) -> Result<Vec<(String, Timestamp)>> {
+        Ok(self.listed().await?.into_iter().map(|hold| (hold.name, hold.ts)).collect())
+    }
+
+    /// The holds; of those in records nobody knows how long they stay, so they are always due.
+    async fn listed(&self) -> Result<Vec<Held>> {
         if let Some(barriers) = self.cluster.pd.gc_state().await?.barriers {
             return Ok(holds_among(barriers));
         }
         let records = self.cluster.read_own(&own_keys::holds()).await?;
-        records.iter().map(|(key, value)| own_keys::hold_of(key, value)).collect()
+        let held = |(key, value): &(store::Key, store::Value)| {
+            let (name, ts) = own_keys::hold_of(key, value)?;
+            Ok(Held { name, ts, left: Duration::ZERO })
+        };
+        records.iter().map(held).collect()
     }
 
     /// Drops versions, if that is ours to do; see [`store::Store::collect_garbage`].
@@ -173,11 +200,11 @@ impl Holds {
             return Ok(safe_point);
         }
         self.renew_reading().await?;
-        let barriers = match cluster.pd.gc_state().await?.barriers {
-            Some(barriers) => barriers,
-            None => self.list().await?,
+        let held: Vec<Timestamp> = match cluster.pd.gc_state().await?.barriers {
+            Some(barriers) => barriers.into_iter().map(|barrier| barrier.ts).collect(),
+            None => self.list().await?.into_iter().map(|(_, ts)| ts).collect(),
         };
-        let held = barriers.into_iter().map(|(_, ts)| ts).chain(self.oldest_reading()).min();
+        let held = held.into_iter().chain(self.oldest_reading()).min();
         let barrier = held.map_or(barrier, |held| barrier.min(held));
         if barrier <= safe_point {
             return Ok(safe_point);
@@ -201,13 +228,15 @@ mod tests {
 
     #[test]
     fn only_our_holds_are_listed() {
-        let barrier = |id: &str, ts: u64| (id.to_owned(), Timestamp(ts));
+        let left = Duration::from_secs(60);
+        let barrier = |id: &str, ts: u64| Barrier { id: id.to_owned(), ts: Timestamp(ts), left };
         let barriers = vec![
             barrier("tidemill/view", 3),
             barrier("ticdc-7", 2),
             barrier("tidemill-reading/00", 1),
             barrier("tidemill/fill", 4),
         ];
-        assert_eq!(holds_among(barriers), [barrier("fill", 4), barrier("view", 3)]);
+        let hold = |name: &str, ts: u64| Held { name: name.to_owned(), ts: Timestamp(ts), left };
+        assert_eq!(holds_among(barriers), [hold("fill", 4), hold("view", 3)]);
     }
 }

@@ -50,7 +50,8 @@ pub(crate) fn lock_infos(locks: &[kvrpcpb::LockInfo]) -> Vec<LockInfo> {
     each.filter_map(lock_info).collect()
 }
 
-/// Whether an error says that a key is not in the region it was sent to: the texts of reads, writes and scans.
+/// Whether an error says that a key is not in the region it was sent to: the texts of reads, writes and
+/// scans.
 pub(crate) fn is_out_of_region(error: &kvrpcpb::KeyError) -> bool {
     is_abort(error)
         && ((error.abort.contains("is out of") && error.abort.contains("region"))

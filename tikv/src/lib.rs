@@ -1,12 +1,12 @@
 //! A TiKV cluster behind the traits of `store`.
 //!
-//! [`TikvStore`] speaks to the placement driver and to the stores by stubs of its own, made from minimal protocol
-//! files with kvproto's field numbers ([`proto`]). It is a client and nothing else: timestamps are the cluster's
-//! oracle's, transactions are Percolator's, changes come from the stores' change feeds.
+//! [`TikvStore`] speaks to the placement driver and to the stores by stubs of its own, made from minimal
+//! protocol files with kvproto's field numbers ([`proto`]). It is a client and nothing else: timestamps are
+//! the cluster's oracle's, transactions are Percolator's, changes come from the stores' change feeds.
 //!
-//! What this crate keeps in the cluster lies under Tidemill's private prefix (`types::records`): unversioned values
-//! under `~tm/b/`, and where the placement driver is too old to list holds their records under `~tm/h/`. No record
-//! of Tidemill's begins with these letters.
+//! What this crate keeps in the cluster lies under Tidemill's private prefix (`types::records`):
+//! unversioned values under `~tm/b/`, and where the placement driver is too old to list holds their records
+//! under `~tm/h/`. No record of Tidemill's begins with these letters.
 
 pub mod proto;
 

@@ -1,7 +1,7 @@
 //! Keys of this crate's own in the cluster, under Tidemill's private prefix.
 //!
 //! ```text
-//! ~tm/b/<key>    an unversioned value, as an ordinary key: raw and transactional keys do not mix in one cluster
+//! ~tm/b/<key>    an unversioned value, as an ordinary key: raw keys do not mix with transactional ones
 //! ~tm/h/<name>   a hold, where the placement driver lists none to us: its timestamp, big-endian
 //! ```
 //!

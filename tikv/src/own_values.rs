@@ -1,7 +1,7 @@
 //! Values of this crate's own: written past whoever else writes them, read at a fresh timestamp.
 //!
-//! Unversioned values are such values. They are written in transactions of bounded size; of one that is rewritten the
-//! newest counts, and garbage collection drops the others as it does of every key.
+//! Unversioned values are such values. They are written in transactions of bounded size; of one that is
+//! rewritten the newest counts, and garbage collection drops the others as it does of every key.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ const TRANSACTION_KEYS_MAX: usize = 2048;
 /// Pairs of one page.
 const PAGE_PAIRS: usize = 1024;
 
-/// Cuts mutations so that no transaction is larger than the bounds; of a key that comes twice the last counts.
+/// Cuts mutations so that no transaction is larger than the bounds; of a key that comes twice the last
+/// counts.
 fn transactions(mutations: Vec<Mutation>) -> Vec<Vec<Mutation>> {
     let by_key: std::collections::BTreeMap<Key, Mutation> =
         mutations.into_iter().map(|mutation| (mutation.key.clone(), mutation)).collect();

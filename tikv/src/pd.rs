@@ -22,6 +22,7 @@ mod members;
 mod regions;
 mod tso;
 
+pub(crate) use barriers::Barrier;
 use members::{Members, describe, says_not_leader};
 pub(crate) use regions::{Located, holds_rows};
 pub(crate) use tso::{Oracle, Passed};

@@ -1,8 +1,8 @@
 //! The first half of a transaction: locks, each key with its one final mutation.
 //!
-//! A request with a key twice ends a real server's process, so requests are made of [`Folded`] only. Not atomic
-//! over regions: after a refusal some keys may be locked, and whoever began the transaction rolls it back. A
-//! request whose answer was lost is sent again, which changes nothing where the lock is there.
+//! A request with a key twice ends a real server's process, so requests are made of [`Folded`] only. Not
+//! atomic over regions: after a refusal some keys may be locked, and whoever began the transaction rolls it
+//! back. A request whose answer was lost is sent again, which changes nothing where the lock is there.
 
 use std::ops::ControlFlow;
 

@@ -1,13 +1,14 @@
 //! Reads at a timestamp, over regions.
 //!
-//! Locks of others are reported with their keys, for the caller to resolve. Locks in memory come as an error
-//! of the whole answer, which is looked at first; they are gone in a moment, so such a part is read again here.
+//! Locks of others are reported with their keys, for the caller to resolve. Locks in memory come as an
+//! error of the whole answer, which is looked at first; they are gone in a moment, so such a part is read
+//! again here.
 
 use std::ops::ControlFlow;
 
 use store::{
-    Key, KeyError, KvPair, KvResult, LockInfo, LockKind, MvccInfo, MvccWrite, ReadContext, ScanRequest,
-    Value, WriteKind,
+    Key, KeyError, KeyRange, KvPair, KvResult, LockInfo, LockKind, MvccInfo, MvccWrite, ReadContext,
+    ScanRequest, Value, WriteKind,
 };
 use types::{Error, Timestamp};
 
@@ -28,6 +29,26 @@ fn head(context: &ReadContext) -> Option<kvrpcpb::Context> {
         committed_locks: raw(&context.committed_locks),
         ..Default::default()
     })
+}
+
+/// A scan of a region's part; downwards, ranges are given from their end.
+fn scan_call(
+    request: &ScanRequest,
+    part: &KeyRange,
+    limit: usize,
+    context: &ReadContext,
+    ts: Passed,
+) -> kvrpcpb::ScanRequest {
+    let (start, end) = if request.reverse { (&part.end, &part.start) } else { (&part.start, &part.end) };
+    kvrpcpb::ScanRequest {
+        context: head(context),
+        start_key: start.clone(),
+        end_key: end.clone(),
+        limit: limit as u32,
+        version: ts.raw(),
+        key_only: request.key_only,
+        reverse: request.reverse,
+    }
 }
 
 /// A pair of an answer; one with an error has its key only in there.
@@ -123,24 +144,20 @@ impl Cluster {
         let mut pairs: Vec<KvPair> = Vec::new();
         let mut rest = whole(&request.range);
         let mut waits = Backoff::new(self.options.lock_wait);
+        let mut page_pairs = PAGE_PAIRS;
         while let Some(range) = rest.take().filter(|_| pairs.len() < request.limit) {
-            let limit = (request.limit - pairs.len()).min(PAGE_PAIRS);
-            let make = |part: &store::KeyRange| {
-                let (start_key, end_key) = match direction {
-                    Direction::Up => (part.start.clone(), part.end.clone()),
-                    Direction::Down => (part.end.clone(), part.start.clone()),
-                };
-                kvrpcpb::ScanRequest {
-                    context: head(context),
-                    start_key,
-                    end_key,
-                    limit: limit as u32,
-                    version: ts.raw(),
-                    key_only: request.key_only,
-                    reverse: request.reverse,
+            let limit = (request.limit - pairs.len()).min(page_pairs);
+            let make = |part: &KeyRange| scan_call(request, part, limit, context, ts);
+            let answered = self.try_at_edge(&range, direction, &mut self.backoff(), make).await?;
+            let Some((part, answer)) = answered else {
+                // Large rows: a smaller page fits.
+                if limit == 1 {
+                    return Err(Error::invalid("a row is larger than this client takes").into());
                 }
+                page_pairs = limit / 2;
+                rest = Some(range);
+                continue;
             };
-            let (part, answer) = self.at_edge(&range, direction, &mut self.backoff(), make).await?;
             match answer.error.map(key_error) {
                 None => {}
                 Some(KeyError::Locked(_)) if waits.wait(Pause::Lock).await => {

@@ -1,8 +1,8 @@
 //! Regions and the cache of them: which region serves a key, and who leads it.
 //!
-//! The cache is ordered by encoded end keys, the empty one last. Of two regions that overlap the one with the
-//! newer version stays, so a stale list changes nothing. It may have holes; whoever finds one asks the placement
-//! driver. A region in hand is a value: what is learned later makes a new one.
+//! The cache is ordered by encoded end keys, the empty one last. Of two regions that overlap the one with
+//! the newer version stays, so a stale list changes nothing. It may have holes; whoever finds one asks the
+//! placement driver. A region in hand is a value: what is learned later makes a new one.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -143,8 +143,8 @@ impl RegionCache {
         self.known().insert(region)
     }
 
-    /// Takes in what a store says there is instead of a region, keeping to its store where it has a peer there.
-    /// `false` if the store itself is behind what is known.
+    /// Takes in what a store says there is instead of a region, keeping to its store where it has a peer
+    /// there. `false` if the store itself is behind what is known.
     pub(crate) fn succeed(&self, old: &Region, successors: Vec<metapb::Region>) -> bool {
         let version = |region: &metapb::Region| region.region_epoch.map_or(0, |epoch| epoch.version);
         let same = successors.iter().find(|region| region.id == old.id);
@@ -162,7 +162,8 @@ impl RegionCache {
         true
     }
 
-    /// Sends what comes next to another peer; `false` if the region has no such peer or is not known as it was.
+    /// Sends what comes next to another peer; `false` if the region has no such peer or is not known as it
+    /// was.
     pub(crate) fn switch_leader(&self, region: &Region, leader: metapb::Peer) -> bool {
         let mut known = self.known();
         let Some(end) = known.ends.get(&region.id).cloned() else { return false };

@@ -1,8 +1,9 @@
 //! What became of a transaction, and the end of its locks.
 //!
-//! The primary decides, except for an async commit, whose primary alone says nothing: when its time is over all
-//! its keys are asked, and what they say together is carried out, so that callers never see the difference.
-//! "Rolled back" is told by no time to live and no commit; the action in an answer is no safe test.
+//! The primary decides, except for an async commit, whose primary alone says nothing: when its time is over
+//! all its keys are asked, and what they say together is carried out, so that callers never see the
+//! difference. "Rolled back" is told by no time to live and no commit; the action in an answer is no safe
+//! test.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! Calls on ranges: region after region, each with its own part, page after page.
 //!
-//! Servers answer for a region only and clip what reaches further, some of them without a word; so every range
-//! is clipped here, and what comes next is known from here.
+//! Servers answer for a region only and clip what reaches further, some of them without a word; so every
+//! range is clipped here, and what comes next is known from here.
 
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ impl Cluster {
         Ok(region)
     }
 
-    /// Asks the first region of a range (or the last, downwards) for its part. Returns the part that was asked
-    /// for and the answer; the range must not be empty.
+    /// Asks the first region of a range (or the last, downwards) for its part. Returns the part that was
+    /// asked for and the answer; the range must not be empty.
     ///
     /// # Errors
     /// `Unavailable` if no region answers in time.
@@ -68,6 +68,21 @@ impl Cluster {
         backoff: &mut Backoff,
         make: impl Fn(&KeyRange) -> C,
     ) -> Result<(KeyRange, C::Answer)> {
+        let answered = self.try_at_edge(range, direction, backoff, make).await?;
+        answered.ok_or_else(|| Error::invalid("a message is larger than the cluster or this client takes"))
+    }
+
+    /// As [`Cluster::at_edge`]; `None` if the answer, or what is asked, is too large for one message.
+    ///
+    /// # Errors
+    /// As [`Cluster::at_edge`].
+    pub(crate) async fn try_at_edge<C: RegionCall>(
+        &self,
+        range: &KeyRange,
+        direction: Direction,
+        backoff: &mut Backoff,
+        make: impl Fn(&KeyRange) -> C,
+    ) -> Result<Option<(KeyRange, C::Answer)>> {
         loop {
             let region = match direction {
                 Direction::Up => self.locate(&key::encode(&range.start)).await?,
@@ -76,12 +91,10 @@ impl Cluster {
             let part = region.clip(range)?;
             let part = part.ok_or_else(|| Error::corrupt(format!("region {} lies elsewhere", region.id)))?;
             let (pause, error) = match self.attempt(&region, make(&part)).await {
-                Ok(answer) => return Ok((part, answer)),
+                Ok(answer) => return Ok(Some((part, answer))),
                 Err(Trouble::Again(pause, error)) => (pause, error),
                 Err(Trouble::Lost(error)) => (Pause::Call, error),
-                Err(Trouble::TooLarge) => {
-                    return Err(Error::invalid("a request is larger than the cluster takes"));
-                }
+                Err(Trouble::TooLarge) => return Ok(None),
                 Err(Trouble::Fatal(error)) => return Err(error),
             };
             tracing::debug!(call = C::NAME, region = region.id, %error, "asking again");

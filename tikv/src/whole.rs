@@ -1,9 +1,10 @@
 //! Whole transactions: both halves in one call.
 //!
-//! A call goes on to its end even if nobody waits for it, so that no locks are left behind by a caller that goes away.
-//! The same call once more finds that the transaction has committed: between its halves the primary is asked, at the
-//! same time as the commit timestamp is drawn. If an earlier call of the same transaction ended without knowing the
-//! outcome, the primary goes alone and its record is read before the others follow.
+//! A call goes on to its end even if nobody waits for it, so that no locks are left behind by a caller that
+//! goes away. The same call once more finds that the transaction has committed: between its halves the
+//! primary is asked, at the same time as the commit timestamp is drawn. If an earlier call of the same
+//! transaction ended without knowing the outcome, the primary goes alone and its record is read before the
+//! others follow.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -193,7 +194,7 @@ impl Cluster {
             }
         }
         if let Err(error) = self.rollback(start_ts, keys).await {
-            tracing::debug!(%start_ts, ?error, "locks of a refused transaction are left to those who meet them");
+            tracing::debug!(%start_ts, ?error, "locks of a refused transaction are left");
         }
         Err(refusal)
     }

@@ -1,8 +1,9 @@
 //! How far garbage collection has come, and what keeps it from going on.
 //!
-//! A newer placement driver knows barriers by name and lists them; an older one knows safe points of services,
-//! which it lists to nobody. Both end by themselves unless they are renewed. A barrier that cannot be set means
-//! that history is, or is about to be, gone: the servers themselves would answer without a word.
+//! A newer placement driver knows barriers by name and lists them; an older one knows safe points of
+//! services, which it lists to nobody. Both end by themselves unless they are renewed. A barrier that
+//! cannot be set means that history is, or is about to be, gone: the servers themselves would answer
+//! without a word.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,13 +18,22 @@ const NULL_KEYSPACE: u32 = 0xFFFF_FFFF;
 /// The service under which whoever drives garbage collection speaks.
 const COLLECTOR: &str = "gc_worker";
 
+/// A barrier that the placement driver lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Barrier {
+    pub(crate) id: String,
+    pub(crate) ts: Timestamp,
+    /// How long it stays unless it is renewed.
+    pub(crate) left: Duration,
+}
+
 /// What the placement driver knows of garbage collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GcState {
     /// Nobody may read below.
     pub(crate) safe_point: Timestamp,
-    /// The barriers by name; `None` where it lists none to us.
-    pub(crate) barriers: Option<Vec<(String, Timestamp)>>,
+    /// The barriers; `None` where it lists none to us.
+    pub(crate) barriers: Option<Vec<Barrier>>,
 }
 
 fn scope() -> Option<pdpb::KeyspaceScope> {
@@ -49,9 +59,12 @@ impl Pd {
             match answer.await {
                 Ok(answer) => {
                     let state = answer.gc_state.unwrap_or_default();
-                    let barriers = state.gc_barriers.into_iter();
-                    let barriers =
-                        barriers.map(|barrier| (barrier.barrier_id, Timestamp(barrier.barrier_ts))).collect();
+                    let listed = |barrier: pdpb::GcBarrierInfo| Barrier {
+                        id: barrier.barrier_id,
+                        ts: Timestamp(barrier.barrier_ts),
+                        left: Duration::from_secs(u64::try_from(barrier.ttl_seconds).unwrap_or(0)),
+                    };
+                    let barriers = state.gc_barriers.into_iter().map(listed).collect();
                     return Ok(GcState {
                         safe_point: Timestamp(state.txn_safe_point.max(state.gc_safe_point)),
                         barriers: Some(barriers),

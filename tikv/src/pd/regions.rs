@@ -138,11 +138,13 @@ impl Pd {
                 Err(error) => return Err(error.into()),
             }
         }
-        let mut regions = Vec::new();
-        for (start, end) in ranges {
-            regions.extend(self.regions_from(start, end).await?);
+        // One list from the first to the last.
+        let start = ranges.iter().map(|(start, _)| start).min();
+        let end = ranges.iter().map(|(_, end)| end).max_by_key(|end| (end.is_empty(), *end));
+        match start.zip(end) {
+            Some((start, end)) => self.regions_from(start, end).await,
+            None => Ok(Vec::new()),
         }
-        Ok(regions)
     }
 
     /// A store; `None` if there is none of the identity.

@@ -1,3 +1,5 @@
+//! The cache of regions over splits, merges, holes and stale lists.
+
 use super::*;
 
 fn meta(id: u64, start: &'static str, end: &'static str, version: u64) -> metapb::Region {

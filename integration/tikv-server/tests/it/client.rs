@@ -2,6 +2,7 @@
 //!
 //! Whatever happens on the way, what the client says at its end must be what the engine below the server holds.
 
+mod driver;
 mod faults;
 mod foreign;
 mod regions;

@@ -15,13 +15,15 @@ use super::Pair;
 struct Raw<'a> {
     pair: &'a Pair,
     client: TikvClient<Channel>,
+    /// What an async commit must not exceed; zero for no bound.
+    max_commit_ts: u64,
 }
 
 impl Raw<'_> {
     async fn new(pair: &Pair) -> Raw<'_> {
         let (_, address) = pair.cluster.store_addresses().into_iter().next().expect("there is a store");
         let client = TikvClient::connect(format!("http://{address}")).await.expect("the store answers");
-        Raw { pair, client }
+        Raw { pair, client, max_commit_ts: 0 }
     }
 
     async fn context(&self) -> Option<kvrpcpb::Context> {
@@ -49,6 +51,7 @@ impl Raw<'_> {
             lock_ttl: ttl_ms,
             txn_size: all.len() as u64,
             use_async_commit: true,
+            max_commit_ts: self.max_commit_ts,
             secondaries: all[1..].iter().map(|key| Key::from((*key).to_owned())).collect(),
             ..kvrpcpb::PrewriteRequest::default()
         };
@@ -94,6 +97,24 @@ async fn an_async_commit_that_misses_a_lock_is_rolled_back() {
     assert_eq!(pair.read("b/3", now).await, None);
     assert_eq!(pair.read("b/1", now).await, None);
     assert_eq!(pair.put(&[("b/1", "mine"), ("b/2", "mine")]).await, pair.written("b/2").await);
+    pair.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_async_commit_that_fell_back_is_left_to_its_primary() {
+    let pair = Pair::start(Options::default()).await;
+    let mut raw = Raw::new(&pair).await;
+    let start_ts = pair.client.timestamp().await.expect("the oracle answers");
+    raw.prewrite(start_ts, &["f/1", "f/2"], &["f/1"], 20).await;
+    // A reader in between, and a bound below it: the secondary gets an ordinary lock.
+    let reader = pair.client.timestamp().await.expect("the oracle answers");
+    assert_eq!(pair.read("f/2", reader).await, None);
+    raw.max_commit_ts = reader.0;
+    assert_eq!(raw.prewrite(start_ts, &["f/1", "f/2"], &["f/2"], 20).await, 0, "it fell back");
+    let now = outlive(&pair, start_ts, 20).await;
+    assert_eq!(pair.read("f/2", now).await, None, "the primary's time is over, so it is rolled back");
+    assert_eq!(pair.read("f/1", now).await, None);
+    pair.put(&[("f/1", "mine"), ("f/2", "mine")]).await;
     pair.end().await;
 }
 
