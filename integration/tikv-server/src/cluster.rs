@@ -100,6 +100,14 @@ impl Cluster {
     /// # Errors
     /// If clients did what they must not (see [`Cluster::violations`]), or the engine cannot be closed.
     pub async fn shutdown(self) -> anyhow::Result<()> {
+        self.finish().await
+    }
+
+    /// As [`Cluster::shutdown`], for a cluster that others hold too; they can do nothing more with it.
+    ///
+    /// # Errors
+    /// As [`Cluster::shutdown`].
+    pub async fn finish(&self) -> anyhow::Result<()> {
         for member in self.shared.driver.members().iter() {
             member.gate.down();
         }
@@ -108,6 +116,8 @@ impl Cluster {
         }
         self.shared.faults.release();
         self.shared.mvcc.oracle.stall(false);
+        self.shared.mvcc.hold_in_memory(false);
+        self.shared.pace.hold_scans(false);
         self.shared.tasks.shutdown().await;
         self.shared.mvcc.store.close().await.context("closing the engine")?;
         let violations = self.shared.mvcc.ledger.violations();

@@ -1,11 +1,9 @@
 //! What a test does to a running cluster: regions, stores, PD, history.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 
 use tikv::proto::cdcpb;
 use tonic::Status;
-use types::Timestamp;
 
 use crate::check::Refusal;
 use crate::cluster::Cluster;
@@ -239,8 +237,7 @@ impl Cluster {
     pub async fn collect_garbage(&self, wanted: u64) -> anyhow::Result<u64> {
         let now_ms = self.shared.mvcc.oracle.now().await?.physical_ms();
         let safe_point = self.shared.driver.barriers.advance(wanted, now_ms);
-        self.shared.mvcc.roll_back_before(Timestamp(safe_point)).await.map_err(failed)?;
-        self.forget_before(safe_point);
+        self.shared.mvcc.collect(safe_point).await.map_err(failed)?;
         Ok(safe_point)
     }
 
@@ -250,13 +247,8 @@ impl Cluster {
     /// If the engine is closed.
     pub async fn pass_garbage_collection(&self, safe_point: u64) -> anyhow::Result<()> {
         self.shared.driver.barriers.raise_safe_point(safe_point);
-        self.shared.mvcc.roll_back_before(Timestamp(safe_point)).await.map_err(failed)?;
-        self.forget_before(safe_point);
+        self.shared.mvcc.collect(safe_point).await.map_err(failed)?;
         Ok(())
-    }
-
-    fn forget_before(&self, safe_point: u64) {
-        self.shared.mvcc.gc_passed.fetch_max(safe_point, Ordering::SeqCst);
     }
 }
 
@@ -281,6 +273,12 @@ impl Cluster {
     /// Lets go of every request and answer that is held.
     pub fn release_held(&self) {
         self.shared.faults.release();
+    }
+
+    /// Lets async commits and one-phase commits stay in their store's memory, where readers meet their locks
+    /// and other writers wait, or lets all go on.
+    pub fn hold_in_memory(&self, held: bool) {
+        self.shared.mvcc.hold_in_memory(held);
     }
 
     /// What clients did that they must not.

@@ -10,7 +10,9 @@
 pub mod keys;
 
 mod check;
+mod churn;
 mod cluster;
+mod console;
 mod control;
 mod faults;
 mod feed;
@@ -19,16 +21,22 @@ mod mvcc;
 mod options;
 mod oracle;
 mod pd;
+mod region_errors;
 mod regions;
 mod service;
 mod shared;
 mod surgery;
 mod tasks;
 mod violations;
+mod writers;
 
+pub use churn::Churn;
 pub use cluster::Cluster;
+pub use console::Console;
 pub use faults::{Fault, Target};
 pub use feed::Pace;
 pub use options::Options;
+pub use region_errors::{REGION_ERRORS, region_error};
 pub use regions::RegionState;
 pub use violations::Count;
+pub use writers::{Left, Protocol, Stop, Write};

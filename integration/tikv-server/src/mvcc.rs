@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use store::{EmbeddedStore, Key, LockInfo, MvccInfo, MvccWrite, Store, WriteKind};
 use tikv::proto::kvrpcpb;
-use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::{Notify, RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
 use tonic::Status;
 use types::Timestamp;
 
@@ -45,6 +45,9 @@ pub(crate) struct Mvcc {
     max_ts: Vec<(u64, AtomicU64)>,
     /// History at or below it is collected, as far as readers can tell.
     pub gc_passed: AtomicU64,
+    /// Locks of async commits stay in memory for the time being.
+    memory_held: watch::Sender<bool>,
+    memory_released: Notify,
 }
 
 /// What became of a transaction on a key.
@@ -123,6 +126,8 @@ impl Mvcc {
             side: RwLock::new(side),
             max_ts: stores.iter().map(|store_id| (*store_id, AtomicU64::new(now))).collect(),
             gc_passed: AtomicU64::new(0),
+            memory_held: watch::Sender::new(false),
+            memory_released: Notify::new(),
         })
     }
 
@@ -136,10 +141,25 @@ impl Mvcc {
         self.side.write().await
     }
 
-    /// Drops what nobody at or after a safe point can see.
-    pub(crate) async fn collect(&self, safe_point: u64) -> types::Result<()> {
-        let _side = self.exclusive().await;
-        self.store.collect_garbage(Timestamp(safe_point)).await.map(|_| ())
+    /// Exclusive, once no prewrite under way holds any of the keys in memory.
+    pub(crate) async fn exclusive_over<'a, K>(&self, keys: K) -> RwLockWriteGuard<'_, Side>
+    where
+        K: IntoIterator<Item = &'a Key> + Clone,
+    {
+        loop {
+            let released = self.memory_released.notified();
+            let side = self.exclusive().await;
+            if !keys.clone().into_iter().any(|key| side.memory_locks.contains_key(key)) {
+                return side;
+            }
+            drop(side);
+            released.await;
+        }
+    }
+
+    /// Lets async commits and one-phase commits stay in memory from now on, or lets them go.
+    pub(crate) fn hold_in_memory(&self, held: bool) {
+        self.memory_held.send_replace(held);
     }
 
     /// Everything about a key.

@@ -316,7 +316,7 @@ impl Pd for PdService {
         let new_safe_point = self.shared.driver.barriers.raise_safe_point(request.safe_point);
         // Stores come and ask for it; here they have done so before the answer.
         let collected = self.shared.mvcc.collect(new_safe_point).await;
-        collected.map_err(|error| Status::internal(error.to_string()))?;
+        collected.map_err(|refusal| Status::internal(format!("{refusal:?}")))?;
         Ok(Response::new(pdpb::UpdateGcSafePointResponse { header: self.header(), new_safe_point }))
     }
 

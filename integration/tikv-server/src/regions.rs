@@ -151,19 +151,6 @@ impl Regions {
         self.by_start.values_mut().find(|region| region.meta.id == id)
     }
 
-    /// The regions that overlap an encoded range, in key order; limit 0 is unlimited.
-    pub(crate) fn overlapping(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<RegionState> {
-        let limit = if limit == 0 { usize::MAX } else { limit };
-        let first = self.of_key(start).meta.start_key.clone();
-        self.by_start
-            .range(first..)
-            .map(|(_, region)| region)
-            .take_while(|region| end.is_empty() || region.meta.start_key.as_ref() < end)
-            .take(limit)
-            .cloned()
-            .collect()
-    }
-
     /// All regions in key order.
     pub(crate) fn all(&self) -> Vec<RegionState> {
         self.by_start.values().cloned().collect()

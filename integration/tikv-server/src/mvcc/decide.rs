@@ -21,7 +21,7 @@ impl Mvcc {
         store_id: u64,
         request: kvrpcpb::CommitRequest,
     ) -> Result<kvrpcpb::CommitResponse, Refusal> {
-        let mut side = self.exclusive().await;
+        let mut side = self.exclusive_over(&request.keys).await;
         let region = self.region(&side, store_id, request.context.as_ref())?;
         let (start_ts, commit_ts) = (Timestamp(request.start_version), Timestamp(request.commit_version));
         if let Some(error) = Mvcc::outside(&region, &request.keys) {
@@ -92,7 +92,7 @@ impl Mvcc {
         store_id: u64,
         request: kvrpcpb::BatchRollbackRequest,
     ) -> Result<kvrpcpb::BatchRollbackResponse, Refusal> {
-        let mut side = self.exclusive().await;
+        let mut side = self.exclusive_over(&request.keys).await;
         let region = self.region(&side, store_id, request.context.as_ref())?;
         let error = match Mvcc::outside(&region, &request.keys) {
             Some(error) => Some(error),
@@ -148,7 +148,7 @@ impl Mvcc {
         store_id: u64,
         request: kvrpcpb::ResolveLockRequest,
     ) -> Result<kvrpcpb::ResolveLockResponse, Refusal> {
-        let mut side = self.exclusive().await;
+        let mut side = self.exclusive_over(&request.keys).await;
         let region = self.region(&side, store_id, request.context.as_ref())?;
         if let Some(error) = Mvcc::outside(&region, &request.keys) {
             return Ok(resolved(Some(error)));
@@ -220,10 +220,17 @@ impl Side {
 }
 
 impl Mvcc {
+    /// Collects garbage up to a safe point: ends what began before, then readers see what would be left.
+    pub(crate) async fn collect(&self, safe_point: u64) -> Result<(), Refusal> {
+        let mut side = self.exclusive().await;
+        self.roll_back_before(&mut side, Timestamp(safe_point)).await?;
+        self.gc_passed.fetch_max(safe_point, std::sync::atomic::Ordering::SeqCst);
+        Ok(())
+    }
+
     /// Ends every transaction that began before a timestamp, as garbage collection does: by its primary, or
     /// by all its locks if it is of an async commit; however long it wants to live.
-    pub(crate) async fn roll_back_before(&self, safe_point: Timestamp) -> Result<(), Refusal> {
-        let mut side = self.exclusive().await;
+    async fn roll_back_before(&self, side: &mut Side, safe_point: Timestamp) -> Result<(), Refusal> {
         for lock in self.locks_in(&KeyRange::all(), safe_point).await? {
             let (start_ts, key) = (lock.start_ts, lock.key.clone());
             let primary = self.story(&lock.primary).await?;
@@ -232,15 +239,15 @@ impl Mvcc {
                 side.extra(&lock.primary, start_ts).use_async_commit && primary.own_lock(start_ts).is_some();
             let decided = match (fate, whole) {
                 (Some(Fate::Committed(commit_ts)), _) => Some(commit_ts),
-                (_, true) => self.computed_commit(&side, &primary, start_ts).await?,
+                (_, true) => self.computed_commit(side, &primary, start_ts).await?,
                 _ => None,
             };
             match decided {
-                Some(commit_ts) => self.commit_keys(&mut side, start_ts, commit_ts, &[key]).await?,
+                Some(commit_ts) => self.commit_keys(side, start_ts, commit_ts, &[key]).await?,
                 None => {
                     let keys = [lock.primary.clone(), key];
                     let distinct = if keys[0] == keys[1] { &keys[..1] } else { &keys[..] };
-                    self.roll_back(&mut side, start_ts, distinct, Missing::Protected).await?
+                    self.roll_back(side, start_ts, distinct, Missing::Protected).await?
                 }
             };
         }

@@ -11,6 +11,7 @@ use store::{
     AssertionLevel, CommitRequest, Key, KeyError, LockInfo, Mutation, MutationOp, PrewriteRequest, Store,
 };
 use tikv::proto::{cdcpb, errorpb, kvrpcpb};
+use tokio::sync::RwLockWriteGuard;
 use types::Timestamp;
 
 use super::answer::{Wording, explain_assertion, mutation};
@@ -46,11 +47,12 @@ impl Mvcc {
         store_id: u64,
         request: kvrpcpb::PrewriteRequest,
     ) -> Result<kvrpcpb::PrewriteResponse, Refusal> {
-        let mut side = self.exclusive().await;
+        let keys: Vec<Key> = request.mutations.iter().map(|mutation| mutation.key.clone()).collect();
+        let mut side = self.exclusive_over(&keys).await;
         let region = self.region(&side, store_id, request.context.as_ref())?;
         check::check_size(&region, entry_size(&request))?;
         self.check_prewrite(&request)?;
-        if let Some(error) = Mvcc::outside(&region, request.mutations.iter().map(|mutation| &mutation.key)) {
+        if let Some(error) = Mvcc::outside(&region, &keys) {
             return Ok(refused(vec![error]));
         }
         let wants = request.use_async_commit || request.try_one_pc;
@@ -63,6 +65,9 @@ impl Mvcc {
             side.regions.note_synced(region.id());
         }
         let plan = self.plan(&side, store_id, &request).await?;
+        if plan.computed.is_some() && *self.memory_held.borrow() {
+            side = self.stay_in_memory(side, store_id, &request, &plan).await?;
+        }
         if let Err(errors) = self.lock(&mut side, &request, &plan).await? {
             let wording = Wording {
                 side: &side,
@@ -136,6 +141,44 @@ impl Mvcc {
             before,
             computed: computed.filter(|_| request.use_async_commit || all_new),
         })
+    }
+
+    /// Leaves the locks in memory, where readers meet them and other writers wait, until they may go on.
+    async fn stay_in_memory<'a>(
+        &'a self,
+        mut side: RwLockWriteGuard<'a, Side>,
+        store_id: u64,
+        request: &kvrpcpb::PrewriteRequest,
+        plan: &Plan,
+    ) -> Result<RwLockWriteGuard<'a, Side>, Refusal> {
+        let keys: Vec<Key> = plan.new_locks().map(|mutation| mutation.key.clone()).collect();
+        for mutation in plan.new_locks() {
+            let is_primary = mutation.key == plan.primary;
+            let lock = kvrpcpb::LockInfo {
+                primary_lock: plan.primary.clone(),
+                lock_version: plan.start_ts.0,
+                key: mutation.key.clone(),
+                lock_ttl: request.lock_ttl,
+                txn_size: request.txn_size,
+                lock_type: lock_type(mutation.op).into(),
+                use_async_commit: request.use_async_commit,
+                min_commit_ts: plan.computed.unwrap_or_default().0,
+                secondaries: if is_primary { request.secondaries.clone() } else { Vec::new() },
+                ..kvrpcpb::LockInfo::default()
+            };
+            side.memory_locks.insert(mutation.key.clone(), lock);
+        }
+        drop(side);
+        // The sender lives as long as this does.
+        let _ = self.memory_held.subscribe().wait_for(|held| !held).await;
+        let mut side = self.exclusive().await;
+        for key in &keys {
+            side.memory_locks.remove(key);
+        }
+        self.memory_released.notify_waiters();
+        // Whoever leads now does not know of the locks.
+        self.region(&side, store_id, request.context.as_ref())?;
+        Ok(side)
     }
 
     /// Enters the locks in the engine, with their extras before them.
@@ -280,6 +323,14 @@ impl Plan {
             answer.one_pc_commit_ts = computed.0;
         }
         answer
+    }
+}
+
+fn lock_type(op: MutationOp) -> kvrpcpb::Op {
+    match op {
+        MutationOp::Put | MutationOp::Insert => kvrpcpb::Op::Put,
+        MutationOp::Delete => kvrpcpb::Op::Del,
+        MutationOp::Lock | MutationOp::CheckNotExists => kvrpcpb::Op::Lock,
     }
 }
 

@@ -20,7 +20,7 @@ impl Mvcc {
         store_id: u64,
         request: kvrpcpb::CheckTxnStatusRequest,
     ) -> Result<kvrpcpb::CheckTxnStatusResponse, Refusal> {
-        let mut side = self.exclusive().await;
+        let mut side = self.exclusive_over([&request.primary_key]).await;
         let region = self.region(&side, store_id, request.context.as_ref())?;
         self.check_known("KvCheckTxnStatus", "caller_start_ts", Timestamp(request.caller_start_ts))?;
         self.check_known("KvCheckTxnStatus", "current_ts", Timestamp(request.current_ts))?;
@@ -101,7 +101,7 @@ impl Mvcc {
         store_id: u64,
         request: kvrpcpb::CheckSecondaryLocksRequest,
     ) -> Result<kvrpcpb::CheckSecondaryLocksResponse, Refusal> {
-        let mut side = self.exclusive().await;
+        let mut side = self.exclusive_over(&request.keys).await;
         let region = self.region(&side, store_id, request.context.as_ref())?;
         let start_ts = Timestamp(request.start_version);
         self.check_known("KvCheckSecondaryLocks", "start_version", start_ts)?;
@@ -134,7 +134,7 @@ impl Mvcc {
         store_id: u64,
         request: kvrpcpb::TxnHeartBeatRequest,
     ) -> Result<kvrpcpb::TxnHeartBeatResponse, Refusal> {
-        let side = self.exclusive().await;
+        let side = self.exclusive_over([&request.primary_lock]).await;
         let region = self.region(&side, store_id, request.context.as_ref())?;
         let key = request.primary_lock.clone();
         let mut answer = kvrpcpb::TxnHeartBeatResponse::default();
@@ -166,7 +166,7 @@ impl Mvcc {
         store_id: u64,
         request: kvrpcpb::CleanupRequest,
     ) -> Result<kvrpcpb::CleanupResponse, Refusal> {
-        let mut side = self.exclusive().await;
+        let mut side = self.exclusive_over([&request.key]).await;
         let region = self.region(&side, store_id, request.context.as_ref())?;
         self.check_known("KvCleanup", "current_ts", Timestamp(request.current_ts))?;
         let mut answer = kvrpcpb::CleanupResponse::default();

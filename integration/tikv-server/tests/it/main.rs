@@ -3,6 +3,12 @@
 mod client;
 mod conformance;
 mod feed;
+mod raw;
 mod recording;
+mod refusals;
 mod replay;
+mod restart;
+mod stores;
+mod subscriptions;
+mod tikv_client;
 mod wire;
