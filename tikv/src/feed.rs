@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use store::traits::{ChangePage, FeedStream};
 use store::{Change, Key, KeyRange};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use types::{Error, Result, Timestamp};
 
@@ -50,6 +50,8 @@ mod tails;
 const PEEK_CHANGES: usize = 64;
 /// How long waiting for a change lasts at most: it keeps the tails of whoever waits in use.
 const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Fences at a time.
+const FENCES_MAX: usize = 32;
 /// How often tails and kept scans are looked after.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
@@ -61,6 +63,7 @@ pub(crate) struct Shared {
     stop: CancellationToken,
     room: Arc<Room>,
     newest: watch::Sender<Timestamp>,
+    fences: Semaphore,
 }
 
 impl Shared {
@@ -71,6 +74,13 @@ impl Shared {
             *newest = commit_ts.max(*newest);
             is_newer
         });
+    }
+
+    /// Returns when every transaction that commits at or below a timestamp is applied in a range.
+    async fn fence(&self, range: &KeyRange, ts: Timestamp) -> Result<()> {
+        let closed = |_| Error::closed("the store is closed");
+        let _turn = self.fences.acquire().await.map_err(closed)?;
+        self.cluster.fence(range, ts, self.cluster.options.lock_wait).await
     }
 
     fn buffer(&self, floor: Timestamp) -> SharedBuffer {
@@ -106,6 +116,7 @@ impl Feeds {
             stop: stop.clone(),
             room: Room::new(options.open_bytes_max),
             newest: watch::Sender::new(Timestamp::ZERO),
+            fences: Semaphore::new(FENCES_MAX),
             options,
             cluster,
         });

@@ -45,11 +45,8 @@ pub(crate) fn learn(cluster: &Cluster, region: &Region, failure: &Failure) {
         Failure::Moved(successors) => {
             cluster.regions.succeed(region, successors.clone());
         }
-        Failure::Lost(_) => {
-            cluster.stores.forget(region.leader.store_id);
-            cluster.regions.invalidate_store(region.leader.store_id);
-        }
-        Failure::Busy(_) | Failure::Other(_) | Failure::Fatal(_) => {}
+        // What is known of a lost store is put right where its stream ends.
+        Failure::Lost(_) | Failure::Busy(_) | Failure::Other(_) | Failure::Fatal(_) => {}
     }
 }
 

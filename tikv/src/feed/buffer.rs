@@ -139,6 +139,15 @@ impl Buffer {
         }
     }
 
+    /// The least commit timestamp that is held.
+    ///
+    /// # Errors
+    /// `Unavailable` if a temporary file cannot be read.
+    pub(crate) fn least(&self) -> Result<Option<Timestamp>> {
+        let Ok(above) = self.floor.next() else { return Ok(None) };
+        Ok(Merged::open(self, &(above, Bytes::new()))?.next()?.map(|change| change.commit_ts))
+    }
+
     /// Bytes in files.
     pub(crate) fn n_disk_bytes(&self) -> u64 {
         self.runs.iter().map(Run::n_bytes).sum()

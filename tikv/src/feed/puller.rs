@@ -262,6 +262,9 @@ impl Puller {
                 "the changes of this time take more than the room for them on disk",
             ));
         }
+        if !self.can_be_read()? {
+            return Ok(());
+        }
         tracing::warn!("a change feed pauses: nobody takes what it holds");
         self.is_paused = true;
         for (id, subscription) in std::mem::take(&mut self.subscriptions) {
@@ -271,13 +274,24 @@ impl Puller {
         Ok(())
     }
 
+    /// Whether it waits for its turn with others.
+    fn is_queued(&self) -> bool {
+        self.subscriptions.values().any(|subscription| subscription.stream.is_none())
+    }
+
+    /// Whether something is there for a reader to take; what is not resolved makes no room by waiting.
+    fn can_be_read(&self) -> Result<bool> {
+        let least = self.buffer.lock().least()?;
+        Ok(least.is_some() && least <= self.lock.frontier())
+    }
+
     async fn tick(&mut self) -> Result<()> {
-        if self.is_paused && self.buffer.lock().has_room() {
+        if self.is_paused && (self.buffer.lock().has_room() || !self.can_be_read()?) {
             self.is_paused = false;
         }
         if self.goal == Goal::Follow {
             self.look_for_orphans().await
-        } else if self.moved_at.elapsed() > self.shared.options.stall_max {
+        } else if self.moved_at.elapsed() > self.shared.options.stall_max && !self.is_queued() {
             Err(Error::unavailable("the change feed does not come on"))
         } else {
             Ok(())

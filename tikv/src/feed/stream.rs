@@ -141,6 +141,11 @@ impl Streams {
                 state.old_stores.insert(stream.store_id);
             }
         }
+        if !stop.is_cancelled() && status.code() != Code::Unimplemented {
+            // Its address may have moved, and its regions have other leaders.
+            self.cluster.stores.forget(stream.store_id);
+            self.cluster.regions.invalidate_store(stream.store_id);
+        }
         let text = format!("event stream of store {}: {}", stream.store_id, status.message());
         let routes = std::mem::take(&mut *stream.routes());
         for (id, route) in routes.by_id {

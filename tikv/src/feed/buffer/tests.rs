@@ -64,11 +64,14 @@ fn what_is_trimmed_does_not_come_back() {
         for ts in 11..20 {
             buffer.push(change(ts, "k", Some("v"), None)).unwrap();
         }
+        assert_eq!(buffer.least().unwrap(), Some(Timestamp(11)));
         buffer.trim(Timestamp(15));
+        assert_eq!(buffer.least().unwrap(), Some(Timestamp(16)));
         buffer.push(change(15, "k", Some("v"), None)).unwrap();
         assert_eq!(all(&buffer, 10, 100, 2).len(), 4);
         buffer.trim(Timestamp(19));
         assert_eq!((buffer.n_disk_bytes(), buffer.n_memory_bytes), (0, 0));
+        assert_eq!(buffer.least().unwrap(), None);
         buffer.trim(Timestamp::MAX);
     }
 }

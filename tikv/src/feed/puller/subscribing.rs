@@ -142,7 +142,7 @@ impl Puller {
         let fence = (self.goal != Goal::Follow).then(|| self.goal.end());
         let starting = async move {
             if let Some(to) = fence
-                && let Err(error) = shared.cluster.fence(&range, to, shared.cluster.options.lock_wait).await
+                && let Err(error) = shared.fence(&range, to).await
             {
                 return (id, Err(error));
             }

@@ -165,3 +165,37 @@ async fn a_large_transaction_is_whole() {
     assert!(got.iter().all(|change| change.commit_ts == to));
     world.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_followed_range_is_scanned_once() {
+    let world = World::with(spread(), |feed| feed.tail_patience = std::time::Duration::from_secs(60)).await;
+    let mut from = world.now().await;
+    for round in 0..10 {
+        let to = world.put(key(50 + round), "v").await;
+        assert_eq!(world.seen(&[range()], from, to, 1_000).await.len(), 1);
+        from = to;
+    }
+    // One scan and one tail per region, and as many ends of scans, however often somebody asks.
+    let n_regions = world.cluster.regions().await.len() as u64;
+    let count = world.cluster.counts().get("EventFeed").copied().expect("the feed was asked");
+    assert!(count.requests <= 4 * n_regions, "{count:?} for {n_regions} regions");
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holes_in_the_map_of_regions_are_waited_out() {
+    let world = World::start(spread()).await;
+    let from = world.now().await;
+    let hidden = world.cluster.region_of(&key(50)).await.id();
+    let to = world.put(key(50), "v").await;
+    world.cluster.split_at(&key(45)).await.expect("a region is cut");
+    world.cluster.set_pd_holes(&[hidden]);
+    let filling = async {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        world.cluster.set_pd_holes(&[]);
+    };
+    let ranges = [range()];
+    let (got, ()) = futures::join!(world.seen(&ranges, from, to, 1_000), filling);
+    assert_eq!(got.len(), 1);
+    world.end().await;
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use store::traits::{FeedEvent, FeedStream};
 use store::{Change, Store};
+use tikv::proto::cdcpb;
 use types::Timestamp;
 
 use super::world::{World, as_told, assert_same, key, operate, quick, range, spread, write};
@@ -118,5 +119,75 @@ async fn waiting_ends_with_a_change_that_a_tail_shows() {
     let now = world.now().await;
     let (woken, commit_ts) = futures::join!(world.client.wait_change(now, 60_000), world.put(key(2), "v"));
     assert!(woken.expect("waiting ends") >= commit_ts);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_region_that_is_behind_goes_on_from_where_it_was() {
+    let world = World::start(spread()).await;
+    let from = world.now().await;
+    let mut feed = world.client.subscribe(vec![range()], from).await.expect("a feed begins");
+    let behind = world.cluster.region_of(&key(50)).await.id();
+    world.cluster.pace().stick_region(behind, true);
+    let mut last = from;
+    for number in [50, 10, 51, 90, 50, 11] {
+        last = world.put(key(number), number.to_string()).await;
+    }
+    // Its subscription fails while the others are far ahead of it.
+    let congested = Some(cdcpb::Congested { region_id: behind });
+    world.cluster.end_subscriptions(behind, &cdcpb::Error { congested, ..Default::default() }).await;
+    world.cluster.pace().stick_region(behind, false);
+    let got = read_to(&mut feed, from, last).await;
+    assert_same(&got, &as_told(world.known(&[range()], from, last).await), "nothing is lost");
+    drop(feed);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_try_mends_ends_a_feed_and_says_why() {
+    let world = World::start(quick()).await;
+    let region_id = world.cluster.region_of(&key(1)).await.id();
+    let compatibility = cdcpb::Compatibility { required_version: "99.0.0".to_owned() };
+    let mismatch = cdcpb::ClusterIdMismatch { current: 1, request: 2 };
+    let duplicate = cdcpb::DuplicateRequest { region_id };
+    let fatal = [
+        (cdcpb::Error { compatibility: Some(compatibility), ..Default::default() }, "99.0.0"),
+        (cdcpb::Error { cluster_id_mismatch: Some(mismatch), ..Default::default() }, "cluster"),
+        (cdcpb::Error { duplicate_request: Some(duplicate), ..Default::default() }, "twice"),
+    ];
+    for (error, text) in fatal {
+        let mut feed =
+            world.client.subscribe(vec![range()], world.now().await).await.expect("a feed begins");
+        // It is subscribed once it says something.
+        feed.next().await.expect("it speaks").expect("all is well");
+        world.cluster.end_subscriptions(region_id, &error).await;
+        let said = loop {
+            match feed.next().await.expect("it says why it ends") {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(said.to_string().contains(text), "{said}");
+        assert!(feed.next().await.is_none());
+    }
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_dies_is_left_for_the_others() {
+    let world = World::start(spread()).await;
+    let from = world.now().await;
+    let mut feed = world.client.subscribe(vec![range()], from).await.expect("a feed begins");
+    world.put(key(10), "before").await;
+    world.cluster.store_down(1).await.expect("the store goes");
+    world.cluster.elect().await.expect("others lead");
+    for number in [10, 50, 90] {
+        world.put(key(number), "without it").await;
+    }
+    world.cluster.store_up(1);
+    let last = world.put(key(10), "with it").await;
+    let got = read_to(&mut feed, from, last).await;
+    assert_same(&got, &as_told(world.known(&[range()], from, last).await), "nothing is lost");
+    drop(feed);
     world.end().await;
 }

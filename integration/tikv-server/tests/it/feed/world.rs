@@ -9,6 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use store::{Change, KeyRange, Store, Transaction};
 use tikv::TikvStore;
+use tikv::proto::{cdcpb, errorpb};
 use tikv_server::{Cluster, Options};
 use types::Timestamp;
 
@@ -160,18 +161,43 @@ pub(crate) async fn write(store: Arc<dyn Store>, seed: u64, n_most: usize, stop:
     n_committed
 }
 
-/// Splits and merges regions and moves leaders until told to stop.
+/// An error that ends a subscription and that a further try may mend.
+fn passing_error(random: &mut StdRng, region_id: u64) -> cdcpb::Error {
+    let mut error = cdcpb::Error::default();
+    match random.random_range(0..4) {
+        0 => error.region_not_found = Some(errorpb::RegionNotFound { region_id }),
+        1 => {
+            let backoff_ms = random.random_range(0..30);
+            error.server_is_busy = Some(errorpb::ServerIsBusy { backoff_ms, ..Default::default() });
+        }
+        2 => error.congested = Some(cdcpb::Congested { region_id }),
+        // One that no client knows.
+        _ => {}
+    }
+    error
+}
+
+/// Splits and merges regions, moves leaders, breaks streams and ends subscriptions until told to stop.
 pub(crate) async fn operate(cluster: Arc<Cluster>, seed: u64, n_stores: u64, stop: Arc<AtomicBool>) -> usize {
     let mut random = StdRng::seed_from_u64(seed);
     let mut n_done = 0;
     while !stop.load(Ordering::SeqCst) {
         let regions = cluster.regions().await;
         let at = random.random_range(0..regions.len());
-        let done = match random.random_range(0..3) {
-            0 => cluster.split_at(&key(random.random_range(0..100))).await.is_ok(),
-            1 if regions.len() > 2 => {
+        let done = match random.random_range(0..8) {
+            0..2 => cluster.split_at(&key(random.random_range(0..100))).await.is_ok(),
+            2..4 if regions.len() > 2 => {
                 let (source, target) = (at, if at + 1 < regions.len() { at + 1 } else { at - 1 });
                 cluster.merge(regions[source].id(), regions[target].id()).await.is_ok()
+            }
+            4 => {
+                cluster.reset_connections(random.random_range(1..=n_stores)).await;
+                true
+            }
+            5..7 => {
+                let error = passing_error(&mut random, regions[at].id());
+                cluster.end_subscriptions(regions[at].id(), &error).await;
+                true
             }
             _ => cluster.transfer_leader(regions[at].id(), random.random_range(1..=n_stores)).await.is_ok(),
         };
