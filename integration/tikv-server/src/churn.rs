@@ -15,7 +15,7 @@ use crate::keys;
 use crate::shared::Shared;
 
 /// There are never more regions than this because of it.
-const REGIONS_MAX: usize = 24;
+const REGIONS_MAX: usize = 60;
 
 /// Regions in motion until it is stopped or dropped.
 pub struct Churn {

@@ -1,7 +1,7 @@
 //! The store that a suite of tests runs over: one in memory, or the same tests over a cluster.
 //!
-//! `TIDEMILL_TEST_STORE=cluster` gives every test a cluster of its own, with three stores and fifty regions
-//! at the tests' keys. A request that would end a real store ends the test's process.
+//! `TIDEMILL_TEST_STORE=cluster` gives every test a cluster of its own, with three stores and about fifty
+//! regions at the tests' keys that split, merge and move all the time. A request that would end a real store ends the test's process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +40,10 @@ pub async fn cluster() -> Arc<Cluster> {
     };
     let cluster = Arc::new(Cluster::start(options).await.expect("a cluster starts on free ports"));
     let watched = Arc::clone(&cluster);
+    let churn = cluster.churn(1, Duration::from_millis(50));
     #[allow(clippy::disallowed_methods, reason = "it ends with the test's runtime")]
     drop(tokio::spawn(async move {
+        let _churn = churn;
         loop {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let violations = watched.violations();
