@@ -23,6 +23,7 @@ mod locks;
 mod oracle;
 mod prewrite;
 mod reads;
+mod spans;
 mod store;
 mod whole;
 

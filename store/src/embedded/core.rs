@@ -14,6 +14,7 @@ use super::format::{
 };
 use super::locks::{LockTable, stored};
 use super::oracle::{Oracle, check_bound};
+use super::spans::Spans;
 use super::{CommitCounts, Options, stored_wrongly};
 use crate::engine::{Batch, Durability, Engine, Space};
 use crate::readers::Readers;
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     /// Counts the groups that are over; whoever waits for a change waits for it.
     progress: watch::Sender<u64>,
     newest_commit: AtomicU64,
+    /// Where large commits lie.
+    pub spans: Spans,
     syncs: AtomicU64,
     transactions: AtomicU64,
 }
@@ -100,6 +103,7 @@ impl Core {
             closed: RwLock::new(None),
             reclaiming: Arc::default(),
             progress: watch::Sender::new(0),
+            spans: Spans::default(),
             newest_commit: AtomicU64::new(commit.newest.0),
             syncs: AtomicU64::new(0),
             transactions: AtomicU64::new(0),

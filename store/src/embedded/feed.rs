@@ -16,6 +16,7 @@ use types::{Error, Result, Timestamp};
 use super::Inner;
 use super::core::Core;
 use super::format::{IndexEntry, IndexPiece, PieceKind, index_key, split_index_key};
+use super::spans::meets;
 use crate::engine::{Engine, Space};
 use crate::resolve::{Backoff, settle_below};
 use crate::traits::{Change, ChangePage, FeedEvent, FeedStream, Key, KeyRange, LockInfo, LockKind};
@@ -231,10 +232,10 @@ fn page(
     let mut found = Vec::new();
     let mut after = from;
     if let Some((commit_ts, key)) = next {
-        commit_changes(engine, ranges, commit_ts, &key, wanted, &mut found)?;
+        commit_changes(engine, ranges, commit_ts, &key, &Drawn::Any, wanted, &mut found)?;
         after = commit_ts;
     }
-    let stopped = find(engine, ranges, after, to, wanted, &mut found)?;
+    let stopped = find(core, engine, ranges, after, to, wanted, &mut found)?;
     if found.len() < wanted {
         page.next = stopped.map(|commit_ts| (commit_ts, Key::new()));
     } else {
@@ -251,6 +252,7 @@ fn page(
 /// Finds what commits above `after` and up to `to` changed, until enough is found or enough was looked at:
 /// then it answers the commit to go on with.
 fn find(
+    core: &Core,
     engine: &dyn Engine,
     ranges: &[KeyRange],
     after: Timestamp,
@@ -277,9 +279,20 @@ fn find(
                 return Ok(Some(commit_ts));
             }
             n_looked += 1;
-            if continues(&mut entries, commit_ts)? {
+            if let Some(next_kind) = continues(&mut entries, commit_ts)? {
                 // A commit of several pieces: go to those of the ranges, then on behind it.
-                commit_changes(engine, ranges, commit_ts, &Key::new(), wanted, found)?;
+                let drawn = match (split_index_key(&entry.0)?.1, next_kind) {
+                    (PieceKind::Named, _) => Drawn::None,
+                    // As an epoch: its record is decided first, by itself.
+                    (PieceKind::Drawn, PieceKind::Named) => {
+                        Drawn::One(IndexPiece::decode(&entry.0, &entry.1)?)
+                    }
+                    (PieceKind::Drawn, PieceKind::Drawn) => {
+                        let span = span(core, engine, commit_ts, &entry)?;
+                        if meets(ranges, &span) { Drawn::Any } else { Drawn::None }
+                    }
+                };
+                commit_changes(engine, ranges, commit_ts, &Key::new(), &drawn, wanted, found)?;
                 after = commit_ts;
                 break;
             }
@@ -302,12 +315,52 @@ fn is_inside(ranges: &[KeyRange], key: &[u8]) -> bool {
 
 type Pieces<'a> = Peekable<crate::engine::Entries<'a>>;
 
-fn continues(entries: &mut Pieces<'_>, commit_ts: Timestamp) -> Result<bool> {
+/// The kind of the next piece, if it is of the same commit.
+fn continues(entries: &mut Pieces<'_>, commit_ts: Timestamp) -> Result<Option<PieceKind>> {
     match entries.peek() {
-        None => Ok(false),
+        None => Ok(None),
         Some(Err(error)) => Err(error.clone()),
-        Some(Ok((key, _))) => Ok(split_index_key(key)?.0 == commit_ts),
+        Some(Ok((key, _))) => {
+            let (of, kind) = split_index_key(key)?;
+            Ok((of == commit_ts).then_some(kind))
+        }
     }
+}
+
+/// The first and the last key of a commit's drawn pieces, the first of which is at hand.
+fn span(
+    core: &Core,
+    engine: &dyn Engine,
+    commit_ts: Timestamp,
+    first: &(Bytes, Bytes),
+) -> Result<(Key, Key)> {
+    if let Some(known) = core.spans.get(commit_ts) {
+        return Ok(known);
+    }
+    let floor = index_key(commit_ts, PieceKind::Drawn, &[]);
+    let end = Bytes::from(types::records::prefix_end(&floor));
+    let all = (Bound::Included(floor), Bound::Excluded(end));
+    let last = engine.range(Space::Index, all, true).next().transpose()?;
+    let keys = |(key, bytes): &(Bytes, Bytes)| -> Result<Vec<IndexEntry>> {
+        Ok(IndexPiece::decode(key, bytes)?.entries)
+    };
+    let (first, last) = (keys(first)?, keys(last.as_ref().unwrap_or(first))?);
+    let (Some(first), Some(last)) = (first.first(), last.last()) else {
+        return Err(Error::corrupt("a piece of the index has no keys"));
+    };
+    let span = (first.key.clone(), last.key.clone());
+    core.spans.note(commit_ts, span.clone());
+    Ok(span)
+}
+
+/// What is known of a commit's drawn pieces: looking for them is what a commit of other keys costs.
+enum Drawn {
+    /// Nothing.
+    Any,
+    /// There is this one.
+    One(IndexPiece),
+    /// There are none.
+    None,
 }
 
 fn first_of(commit_ts: u64) -> Bytes {
@@ -320,6 +373,7 @@ fn commit_changes(
     ranges: &[KeyRange],
     commit_ts: Timestamp,
     from: &Key,
+    drawn_pieces: &Drawn,
     wanted: usize,
     found: &mut Vec<Found>,
 ) -> Result<()> {
@@ -328,7 +382,14 @@ fn commit_changes(
             continue;
         }
         let range = KeyRange { start: range.start.clone().max(from.clone()), end: range.end.clone() };
-        let mut drawn = OneKind::open(engine, commit_ts, PieceKind::Drawn, range.clone())?.peekable();
+        let mut drawn = match drawn_pieces {
+            Drawn::Any => OneKind::open(engine, commit_ts, PieceKind::Drawn, range.clone())?,
+            Drawn::One(piece) => OneKind::of(piece.clone(), range.clone()),
+            Drawn::None => {
+                OneKind::of(IndexPiece { start_ts: Timestamp::ZERO, entries: Vec::new() }, range.clone())
+            }
+        }
+        .peekable();
         let mut named = OneKind::open(engine, commit_ts, PieceKind::Named, range)?.peekable();
         while found.len() < wanted {
             let take_drawn = match (drawn.peek(), named.peek()) {
@@ -355,6 +416,12 @@ struct OneKind<'a> {
 }
 
 impl<'a> OneKind<'a> {
+    /// The entries of one piece.
+    fn of(piece: IndexPiece, range: KeyRange) -> OneKind<'a> {
+        let IndexPiece { start_ts, entries } = piece;
+        OneKind { pieces: Box::new(std::iter::empty()), range, start_ts, entries: entries.into_iter() }
+    }
+
     fn open(
         engine: &'a dyn Engine,
         commit_ts: Timestamp,
@@ -363,10 +430,16 @@ impl<'a> OneKind<'a> {
     ) -> Result<OneKind<'a>> {
         let floor = index_key(commit_ts, kind, &[]);
         let wanted = index_key(commit_ts, kind, &range.start);
-        // The piece that begins before the range may reach into it.
-        let before = (Bound::Included(floor.clone()), Bound::Included(wanted.clone()));
-        let before = engine.range(Space::Index, before, true).next().transpose()?;
-        let start = before.map_or(wanted, |(key, _)| key);
+        let start = match kind {
+            // The piece that begins before the range may reach into it.
+            PieceKind::Drawn => {
+                let before = (Bound::Included(floor.clone()), Bound::Included(wanted.clone()));
+                let before = engine.range(Space::Index, before, true).next().transpose()?;
+                before.map_or(wanted, |(key, _)| key)
+            }
+            // Its pieces are single keys.
+            PieceKind::Named => wanted,
+        };
         let end = if range.end.is_empty() {
             Bound::Excluded(Bytes::from(types::records::prefix_end(&floor)))
         } else {
