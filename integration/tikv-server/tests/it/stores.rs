@@ -22,8 +22,8 @@ async fn a_new_leader_is_named_and_scans_what_is_open() {
     let saved = cluster.timestamp().await.unwrap();
     feed.register(&home, 1, saved).await;
     feed.rows_until(LogType::Initialized).await;
-    let open = cluster.leave(Protocol::TwoPhase, Stop::Prewritten, 60_000, &[(b"o".to_vec(), None)]);
-    let open = open.await.unwrap();
+    let deletes = [(b"o".to_vec(), None)];
+    let open = cluster.leave(Protocol::TwoPhase, Stop::Prewritten, 60_000, &deletes).await.unwrap();
     cluster.transfer_leader(home.id(), 2).await.unwrap();
     let leader = region(&cluster, "a").await.leader_peer();
     assert_eq!(feed.error().await.not_leader.unwrap().leader, leader);
