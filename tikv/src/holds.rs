@@ -76,7 +76,7 @@ impl Holds {
         self.cluster.tasks.spawn("holds", async move {
             while stop.run_until_cancelled(tokio::time::sleep(every)).await.is_some() {
                 let Some(holds) = Weak::upgrade(&holds) else { return };
-                if stop.run_until_cancelled(holds.renew()).await.is_none() {
+                if stop.run_until_cancelled(Box::pin(holds.renew())).await.is_none() {
                     return;
                 }
             }

@@ -48,7 +48,7 @@ impl Puller {
             let (stop, region) = (self.shared.stop.clone(), subscription.region.id);
             drop(self.shared.cluster.tasks.spawn("orphans", async move {
                 let finishing = backing::finish_orphans(&shared.cluster, &range, ts);
-                let finishing = tokio::time::timeout(LOOK_MAX, finishing);
+                let finishing = Box::pin(tokio::time::timeout(LOOK_MAX, finishing));
                 match stop.run_until_cancelled(finishing).await {
                     Some(Ok(Err(error))) => tracing::warn!(region, %error, "locks that hold a change feed"),
                     Some(Err(_)) => tracing::warn!(region, "locks that hold a change feed are not decided"),
