@@ -156,8 +156,7 @@ async fn what_no_try_mends_ends_a_feed_and_says_why() {
         (cdcpb::Error { duplicate_request: Some(duplicate), ..Default::default() }, "twice"),
     ];
     for (error, text) in fatal {
-        let mut feed =
-            world.client.subscribe(vec![range()], world.now().await).await.expect("a feed begins");
+        let mut feed = world.client.subscribe(vec![range()], world.now().await).await.expect("a feed begins");
         // It is subscribed once it says something.
         feed.next().await.expect("it speaks").expect("all is well");
         world.cluster.end_subscriptions(region_id, &error).await;
