@@ -22,8 +22,8 @@ async fn a_new_leader_is_named_and_scans_what_is_open() {
     let saved = cluster.timestamp().await.unwrap();
     feed.register(&home, 1, saved).await;
     feed.rows_until(LogType::Initialized).await;
-    let deletes = [(b"o".to_vec(), None)];
-    let open = cluster.leave(Protocol::TwoPhase, Stop::Prewritten, 60_000, &deletes).await.unwrap();
+    let writes = [(b"o".to_vec(), None)];
+    let open = cluster.leave(Protocol::TwoPhase, Stop::Prewritten, 60_000, &writes).await.unwrap();
     cluster.transfer_leader(home.id(), 2).await.unwrap();
     let leader = region(&cluster, "a").await.leader_peer();
     assert_eq!(feed.error().await.not_leader.unwrap().leader, leader);
@@ -94,14 +94,14 @@ async fn locks_in_memory_stop_reads_scans_and_fences() {
     let mut writer = connect(&cluster, 1).await;
     let prewriting = async { writer.kv.kv_prewrite(request).await.unwrap().into_inner() };
     let reading = async {
-        let now = cluster.timestamp().await.unwrap();
-        let scan = kv::ScanRequest { context: context(&home), limit: 10, version: now, ..Default::default() };
         let end = tokio::time::Instant::now() + WAIT;
-        // The prewrite is on its way.
-        let met = loop {
-            let scanned = client.kv.kv_scan(scan.clone()).await.unwrap().into_inner();
+        // The prewrite is on its way; what is read before moves its commit above the reader.
+        let (met, now) = loop {
+            let version = cluster.timestamp().await.unwrap();
+            let scan = kv::ScanRequest { context: context(&home), limit: 10, version, ..Default::default() };
+            let scanned = client.kv.kv_scan(scan).await.unwrap().into_inner();
             if scanned.error.is_some() {
-                break scanned;
+                break (scanned, version);
             }
             assert!(tokio::time::Instant::now() < end);
         };
