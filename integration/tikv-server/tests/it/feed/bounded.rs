@@ -189,13 +189,23 @@ async fn holes_in_the_map_of_regions_are_waited_out() {
     let hidden = world.cluster.region_of(&key(50)).await.id();
     let to = world.put(key(50), "v").await;
     world.cluster.split_at(&key(45)).await.expect("a region is cut");
+    let asked = || world.cluster.counts().get("ScanRegions").map_or(0, |count| count.requests);
+    let before = asked();
     world.cluster.set_pd_holes(&[hidden]);
-    let filling = async {
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        world.cluster.set_pd_holes(&[]);
-    };
     let ranges = [range()];
-    let (got, ()) = futures::join!(world.seen(&ranges, from, to, 1_000), filling);
+    let seeing = world.seen(&ranges, from, to, 1_000);
+    tokio::pin!(seeing);
+    let got = loop {
+        tokio::select! {
+            got = &mut seeing => break got,
+            // Until the hole has been met, and met again.
+            () = tokio::time::sleep(std::time::Duration::from_millis(5)) => {
+                if asked() >= before + 2 {
+                    world.cluster.set_pd_holes(&[]);
+                }
+            }
+        }
+    };
     assert_eq!(got.len(), 1);
     world.end().await;
 }
