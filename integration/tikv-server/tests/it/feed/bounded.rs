@@ -193,8 +193,7 @@ async fn holes_in_the_map_of_regions_are_waited_out() {
     let before = asked();
     world.cluster.set_pd_holes(&[hidden]);
     let ranges = [range()];
-    let seeing = world.seen(&ranges, from, to, 1_000);
-    tokio::pin!(seeing);
+    let mut seeing = Box::pin(world.seen(&ranges, from, to, 1_000));
     let got = loop {
         tokio::select! {
             got = &mut seeing => break got,
@@ -206,6 +205,7 @@ async fn holes_in_the_map_of_regions_are_waited_out() {
             }
         }
     };
+    drop(seeing);
     assert_eq!(got.len(), 1);
     world.end().await;
 }
