@@ -121,7 +121,7 @@ proptest! {
             }
             let key = format!("k{key}");
             // A version says the same whenever it comes.
-            let length = length * usize::from(model.get(&(commit_ts, key.clone())).is_none());
+            let length = length * usize::from(!model.contains_key(&(commit_ts, key.clone())));
             let new = model.get(&(commit_ts, key.clone())).cloned();
             let new = new.unwrap_or_else(|| change(commit_ts, &key, Some(&"v".repeat(length)), None));
             buffer.push(new.clone()).unwrap();

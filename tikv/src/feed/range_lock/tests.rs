@@ -125,7 +125,7 @@ proptest! {
         const N: u8 = 20;
         let whole = [Part { start: key(0), end: key(8) }, Part { start: key(10), end: key(N) }];
         let mut lock = RangeLock::new(&whole, Timestamp(100));
-        let inside = |cell: u8| cell < 8 || cell >= 10;
+        let inside = |cell: u8| !(8..10).contains(&cell);
         let mut cells: Vec<(u64, Option<(u64, u64)>)> = vec![(100, None); usize::from(N)];
         let mut holders: Vec<(u64, u8, u8)> = Vec::new();
         let mut frontier = Timestamp(100);
