@@ -5,7 +5,15 @@
 
 #![allow(missing_docs, reason = "generated")]
 #![allow(unreachable_pub, unused_qualifications, reason = "generated")]
-#![allow(clippy::all, clippy::missing_errors_doc, clippy::allow_attributes_without_reason, clippy::large_futures, reason = "generated")]
+#![allow(
+    clippy::all,
+    clippy::missing_errors_doc,
+    clippy::too_many_lines,
+    clippy::clone_on_ref_ptr,
+    clippy::allow_attributes_without_reason,
+    clippy::large_futures,
+    reason = "generated"
+)]
 
 pub mod metapb {
     tonic::include_proto!("metapb");
