@@ -10,6 +10,7 @@
 mod epochs;
 mod faults;
 mod fills;
+mod interplay;
 mod maintenance;
 mod plans;
 mod recovery;
