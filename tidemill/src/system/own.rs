@@ -91,6 +91,7 @@ pub(super) static TABLES: &[SystemTable] = &[
             ("error", Text),
         ],
     },
+    super::holds::TABLE,
     SystemTable {
         database: "tidemill",
         name: "jobs",
