@@ -103,14 +103,22 @@ impl Runtime {
             let (_, definition) = self.view_now(database, name).await?;
             self.shared.refreshing.turn(view_of(&definition)?.job)
         };
-        let _turn = turn.lock().await;
-        let (now, definition) = self.view_now(database, name).await?;
-        let plan = self.plan_of(&definition, kind, as_of, now).await?;
-        let outcome = self.carry_out(&definition, &plan, began_ms).await;
-        if let Err(error) = &outcome {
-            self.shared.refreshing.note(definition.id(), Some(error.to_string()));
-        }
-        outcome
+        let turn = turn.lock_owned().await;
+        // A task of its own has the turn, whoever waits for it: what has begun must not lose it.
+        let (runtime, database, name) = (self.clone(), database.to_owned(), name.to_owned());
+        let task_name = format!("refresh of {database}.{name}");
+        let task = async move {
+            let _turn = turn;
+            let (now, definition) = runtime.view_now(&database, &name).await?;
+            let plan = runtime.plan_of(&definition, kind, as_of, now).await?;
+            let outcome = runtime.carry_out(&definition, &plan, began_ms).await;
+            if let Err(error) = &outcome {
+                runtime.shared.refreshing.note(definition.id(), Some(error.to_string()));
+            }
+            outcome
+        };
+        let refreshed = self.shared.supervisor.spawn(task_name, task).await;
+        refreshed.unwrap_or_else(|error| Err(Error::unavailable(format!("cancelled: {error}"))))
     }
 
     /// What a refresh would do now.

@@ -14,6 +14,9 @@ use types::{ErrorKind, Result, Timestamp};
 use crate::plans::{COPY, GROUPS, JOIN};
 use crate::world::{World, error_of, until};
 
+const COMPACT: MaintenanceKind = MaintenanceKind::Compact;
+const FINAL: MaintenanceKind = MaintenanceKind::Recluster { at_once: true };
+
 /// Where a fill of these tests stays until it is let go.
 const HELD: &str = "runtime::fill_piece_read";
 
@@ -185,9 +188,7 @@ async fn what_comes_while_a_view_is_clustered_is_refused_or_ends_it() {
             }
         }
         // What only merges runs goes on beside it.
-        for kind in [MaintenanceKind::Compact, MaintenanceKind::Compact] {
-            world.runtime.maintain("test", "v", kind).await.unwrap().await.unwrap().unwrap();
-        }
+        world.runtime.maintain("test", "v", COMPACT).await.unwrap().await.unwrap().unwrap();
         world.check("v").await;
         world.runtime.cancel_refresh("test", "v").await.unwrap();
         until("its end", async || world.tasks("cancelled").await == 1).await;
@@ -243,16 +244,20 @@ async fn a_cancelled_clustering_lets_the_refresh_go_on_that_waits() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_of_a_view_are_merged_whatever_becomes_of_it() {
-    for on_demand in [true, false] {
+    for (on_demand, kind) in [(true, COMPACT), (false, COMPACT), (true, FINAL), (false, FINAL)] {
         for what in ["drop", "replace", "full", "suspend", "cancel", "cluster", "set"] {
             let world = World::new().await;
             world.create_some(GROUPS, on_demand).await;
+            if kind == FINAL {
+                world.runtime.cluster_view("test", "v", &["n".to_owned()], false).await.unwrap();
+                world.write(&[("t", 4, None), ("t", 5, Some((4, 1)))]).await;
+            }
             if on_demand {
                 world.refresh_v(RefreshKind::Auto).await.unwrap();
             }
             // The barrier fails again and again.
             world.fail.arm_always("runtime::sealed");
-            let task = world.runtime.maintain("test", "v", MaintenanceKind::Compact).await.unwrap();
+            let task = world.runtime.maintain("test", "v", kind).await.unwrap();
             let before = world.hits("runtime::sealed");
             let is_tiered = !task.is_finished();
             if is_tiered {
@@ -279,7 +284,7 @@ async fn runs_of_a_view_are_merged_whatever_becomes_of_it() {
                 assert_eq!(world.catalog().await.views().count(), 0);
             } else {
                 world.check("v").await;
-                let again = world.runtime.maintain("test", "v", MaintenanceKind::Compact).await.unwrap();
+                let again = world.runtime.maintain("test", "v", COMPACT).await.unwrap();
                 again.await.unwrap().unwrap();
                 world.check("v").await;
             }
@@ -305,7 +310,11 @@ impl World {
                 Err(error) if error.message().contains("no maintenance") => Ok(()),
                 outcome => outcome,
             },
-            "cluster" => self.runtime.cluster_view("test", "v", &["n".to_owned()], false).await,
+            // There and back, or back.
+            "cluster" => {
+                self.runtime.cluster_view("test", "v", &["n".to_owned()], false).await?;
+                self.runtime.cluster_view("test", "v", &[], false).await
+            }
             "set" => {
                 let refresh = if on_demand { "continuous" } else { "on demand" };
                 let options = BTreeMap::from([("refresh".to_owned(), refresh.to_owned())]);
@@ -319,7 +328,7 @@ impl World {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_waits_for_the_job_of_a_view_that_was_dropped() {
     let world = World::new().await;
-    for round in 0..24_u64 {
+    for round in 0..10_u64 {
         world.create_some(GROUPS, true).await;
         for more in 0..3 {
             // What is counted takes a while, and the view goes meanwhile.
@@ -335,9 +344,9 @@ async fn nothing_waits_for_the_job_of_a_view_that_was_dropped() {
         }
         let runtime = world.runtime.clone();
         tasks.push(tokio::spawn(async move {
-            runtime.maintain("test", "v", MaintenanceKind::Compact).await?.await.unwrap().map(drop)
+            runtime.maintain("test", "v", COMPACT).await?.await.unwrap().map(drop)
         }));
-        tokio::time::sleep(Duration::from_micros(400 * round)).await;
+        tokio::time::sleep(Duration::from_micros(900 * round)).await;
         world.drop_view("v").await.unwrap();
         for task in tasks {
             let ended = tokio::time::timeout(Duration::from_secs(20), task).await;
@@ -350,4 +359,38 @@ async fn nothing_waits_for_the_job_of_a_view_that_was_dropped() {
         assert_eq!(world.tasks("running").await, 0);
     }
     world.runtime.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_refresh_that_nobody_waits_for_goes_on_has_its_turn_and_ends() {
+    for next in [None, Some(RefreshKind::Incremental), Some(RefreshKind::Full)] {
+        let world = World::new().await;
+        let last = world.create_some(GROUPS, true).await;
+        let old = world.view_id("v").await;
+        world.fail.arm_always(HELD);
+        let start = |kind| {
+            let runtime = world.runtime.clone();
+            tokio::spawn(async move { runtime.refresh_view("test", "v", kind, None).await })
+        };
+        // As KILL QUERY and a client that goes away do it.
+        let first = start(RefreshKind::Full);
+        world.tried().await;
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        assert_eq!(world.refreshing().await, "running", "{next:?}");
+        let second = next.map(start);
+        for _ in 0..3 {
+            world.tried().await;
+        }
+        assert!(second.as_ref().is_none_or(|second| !second.is_finished()), "{next:?}: it waits");
+        world.fail.disarm_all();
+        if let Some(second) = second {
+            second.await.unwrap().unwrap();
+        }
+        until("its end", async || world.refreshing().await == "idle").await;
+        assert_ne!(world.view_id("v").await, old, "{next:?}: it was built anew");
+        assert!(world.check("v").await >= last, "{next:?}");
+        world.check_well(true).await;
+        world.runtime.shutdown().await;
+    }
 }
