@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use types::records::{dropped_key, dropped_prefix};
 use types::{Error, ErrorKind, Result, TableId, Timestamp};
 
+use crate::counts::Counts;
 use crate::dml::RowIds;
 use crate::fix::ViewPlans;
 use crate::names::Names;
@@ -56,6 +57,7 @@ struct Shared {
     catalogs: Arc<CatalogCache>,
     row_ids: Arc<RowIds>,
     view_plans: Arc<ViewPlans>,
+    counts: Arc<Counts>,
 }
 
 impl Engine {
@@ -71,6 +73,7 @@ impl Engine {
             catalogs: Arc::new(CatalogCache::new()),
             row_ids: Arc::default(),
             view_plans: Arc::default(),
+            counts: Arc::default(),
         };
         Engine { shared: Arc::new(shared) }
     }
@@ -111,6 +114,10 @@ impl Engine {
 
     pub(crate) fn view_plans(&self) -> &ViewPlans {
         &self.shared.view_plans
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.shared.counts
     }
 
     pub(crate) fn row_ids(&self) -> &RowIds {

@@ -18,6 +18,7 @@ use store::{Key, Snapshot, Value, next_key};
 use tidb::{RowDecoder, RowEncoder, TableInfo};
 use types::{Delta, Error, Result, TableId, Timestamp};
 
+use crate::counts::{Counted, Looked};
 use crate::hybrid::HybridView;
 use crate::names::Scope;
 use crate::paths::{base_tables, table_source, view_of};
@@ -132,14 +133,19 @@ impl Engine {
             return Ok(Ok(pending));
         }
         let is_forced = scope.session.path == PathChoice::Hybrid;
-        let max = self.options().hybrid_changes_max as u64;
+        let (id, looked) = (view.definition.id(), looked_at(tables, wanted));
+        if let Some(counted) = self.counts().at_least(id, *cut, scope.at, &looked).filter(|_| !is_forced)
+            && let Some(reason) = self.too_many(scope, tables, counted, SURELY_FEW_CHANGES).await?
+        {
+            return Ok(Err(format!("{reason}, as was counted before")));
+        }
         let mut source = table_source(self.store(), tables)?;
         for (table, rows) in wanted {
             source = source.within(*table, rows.ranges.clone());
         }
         let mut weighed_at = SURELY_FEW_CHANGES;
         let mut cursor = None;
-        let mut n_pages = 0;
+        let mut counted = Counted::default();
         loop {
             let page = match source.read_changes(*cut, scope.at, cursor, PAGE_CHANGES).await {
                 Ok(page) => page,
@@ -150,17 +156,14 @@ impl Engine {
                 return Ok(Err(format!("a change cannot be decoded: {}", fault.reason)));
             }
             pending.n_changes += page.n_changes;
-            n_pages += 1;
-            if pending.n_changes > max && !is_forced {
-                return Ok(Err(format!("more than {max} changes since the cut")));
-            }
-            if n_pages > PAGES_MAX && !is_forced {
-                return Ok(Err("too many commits since the cut".to_owned()));
-            }
-            if pending.n_changes > weighed_at && !is_forced {
-                weighed_at = pending.n_changes * 2;
-                if let Some(reason) = self.outweighed(scope, tables, pending.n_changes).await? {
+            counted = Counted { n_changes: pending.n_changes, n_pages: counted.n_pages + 1 };
+            if !is_forced {
+                if let Some(reason) = self.too_many(scope, tables, counted, weighed_at).await? {
+                    self.counts().note(id, *cut, scope.at, looked, counted);
                     return Ok(Err(reason));
+                }
+                if counted.n_changes > weighed_at {
+                    weighed_at = counted.n_changes * 2;
                 }
             }
             for TableDelta { table, delta } in page.deltas {
@@ -177,6 +180,28 @@ impl Engine {
                 return Ok(Ok(pending));
             }
         }
+    }
+
+    /// Why so many changes are too many for a read fix, if they are. They are weighed against the tables'
+    /// rows beyond a number of them.
+    async fn too_many(
+        &self,
+        scope: &Scope,
+        tables: &[Arc<TableDefinition>],
+        counted: Counted,
+        weighed_at: u64,
+    ) -> Result<Option<String>> {
+        let max = self.options().hybrid_changes_max as u64;
+        if counted.n_changes > max {
+            return Ok(Some(format!("more than {max} changes since the cut")));
+        }
+        if counted.n_pages > PAGES_MAX {
+            return Ok(Some("too many commits since the cut".to_owned()));
+        }
+        if counted.n_changes > weighed_at {
+            return self.outweighed(scope, tables, counted.n_changes).await;
+        }
+        Ok(None)
     }
 
     /// Why the query over the base tables is cheaper than so many changes, if it is.
@@ -299,6 +324,15 @@ impl Engine {
         }
         Ok((Arc::new(overlay), None))
     }
+}
+
+/// Where changes are looked for.
+fn looked_at(tables: &[Arc<TableDefinition>], wanted: &BTreeMap<TableId, WantedRows>) -> Looked {
+    let ranges = |table: &Arc<TableDefinition>| {
+        let known = wanted.get(&table.id()).map(|rows| rows.ranges.clone());
+        (table.id(), known.unwrap_or_else(|| vec![table_range(&table.info)]))
+    };
+    tables.iter().map(ranges).collect()
 }
 
 /// The keys of stored rows that are not wanted.

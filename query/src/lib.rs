@@ -6,6 +6,7 @@
 //! thrown away. What this crate does not know (system tables, running jobs) comes through hooks.
 
 mod conflict;
+mod counts;
 mod dml;
 mod engine;
 mod explain;

@@ -160,10 +160,13 @@ impl Board {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The door of a job; makes an entry if it has none.
+    /// A new door of a job. One that an earlier keeper of the job has, who is still about to end, is not its
+    /// door any more.
     pub(crate) fn enter(&self, job: JobId, kind: JobKind) -> Arc<JobDoor> {
-        let mut jobs = self.jobs();
-        Arc::clone(&jobs.entry(job).or_insert_with(|| Entry::new(job, kind)).door)
+        let entry = Entry::new(job, kind);
+        let door = Arc::clone(&entry.door);
+        self.jobs().insert(job, entry);
+        door
     }
 
     /// The door of a job that runs here.
@@ -176,9 +179,12 @@ impl Board {
         self.jobs().get(&job).is_some_and(|entry| entry.status.kind == JobKind::Continuous)
     }
 
-    /// Forgets a job that is over.
-    pub(crate) fn leave(&self, job: JobId) {
-        self.jobs().remove(&job);
+    /// Forgets a job that is over, unless it has another door by now.
+    pub(crate) fn leave(&self, job: JobId, door: &Arc<JobDoor>) {
+        let mut jobs = self.jobs();
+        if jobs.get(&job).is_some_and(|entry| Arc::ptr_eq(&entry.door, door)) {
+            jobs.remove(&job);
+        }
     }
 
     fn edit(&self, job: JobId, edit: impl FnOnce(&mut Entry)) {

@@ -161,7 +161,7 @@ async fn keep(shared: Arc<Shared>, job: JobId, what: Wanted, stop: CancellationT
         }
         pause_ms = (pause_ms * 2).min(most_ms);
     }
-    shared.board.leave(job);
+    shared.board.leave(job, &door);
     // A fill that is over must not be started again from a catalog read before it ended.
     shared.catalog_changed();
     stop.cancel();

@@ -158,6 +158,7 @@ async fn work(runtime: &Runtime, options: &LeaseOptions, term: u64) -> Result<()
     let shared = &runtime.shared;
     tracing::info!(holder = options.holder, term, "this process runs the jobs");
     shared.lease.set(Some(term));
+    runtime.take_turns_again().await?;
     let token = shared.supervisor.token().child_token();
     let tasks = runtime.start_work(&token);
     let outcome = hold(shared, options, &token).await;

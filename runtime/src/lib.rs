@@ -47,6 +47,6 @@ pub use records::{
     FillPhase, FillPosition, RefreshPath, RefreshRecord, ViewStats, refresh_key, view_stats_key,
 };
 pub use refresh::{RefreshPlan, RefreshStatus, Refreshed};
-pub use runtime::{Runtime, Waited};
+pub use runtime::{HeldHistory, Runtime, Waited};
 pub use status::{EpochStatus, JobKind, JobStatus, OperatorStatus, ViewStatus};
 pub use supervisor::Supervisor;

@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use types::{Error, ErrorKind, Result, TableId};
 
+use crate::refresh::{Copying, copying};
 use crate::worker::view_of;
 use crate::{Runtime, collect};
 
@@ -278,8 +279,11 @@ impl Runtime {
             })?;
             check_stored(definition)?;
             // Only the receiver is kept: a job that ends drops its door, and what was asked at it.
-            let merged = self.door_of(view_of(definition)?.job).await?.compact(view, states.clone());
-            if merged.await == Ok(true) {
+            let door = self.door_of(view_of(definition)?.job).await?;
+            let merged = door.map(|door| door.compact(view, states.clone()));
+            if let Some(merged) = merged
+                && merged.await == Ok(true)
+            {
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(ASK_AGAIN_MS)).await;
@@ -383,10 +387,7 @@ impl Runtime {
         // A fill outlives the process that began it.
         for (id, definition, view) in catalog.views() {
             let old = view.replaces.and_then(|old| catalog.tables.get(&old)?.view.as_ref());
-            let clusters = old.is_some_and(|old| {
-                (&old.query, &old.settings) == (&view.query, &view.settings)
-                    && old.cluster_by != view.cluster_by
-            });
+            let clusters = old.is_some_and(|old| copying(old, definition) == Some(Copying::Cluster));
             if clusters && !followed.contains(&id) {
                 let began_ms = view.created_ts.physical_ms();
                 rows.push(begun(definition, MaintenanceKind::Cluster, false, &BTreeMap::new(), began_ms));

@@ -6,15 +6,14 @@
 
 mod alter;
 mod schedule;
+mod turns;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sql::catalog::{Catalog, CatalogChange, Refresh, TableDefinition, ViewDefinition, ViewState};
 use sql::{RefreshKind, Settings};
 use store::{Snapshot, Store};
-use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use types::{Error, JobId, Result, TableId, Timestamp};
 
@@ -30,10 +29,13 @@ const CHANGE_COST_ROWS: u64 = 3;
 const CHANGES_FEW: u64 = 10_000;
 /// Changes that are counted at a time.
 const PAGE_CHANGES: usize = 4096;
+/// How often somebody who needs a job that is about to start looks for it.
+const DOOR_EVERY_MS: u64 = 2;
 /// How often a waiter looks whether the refresh that it waits for was given up.
 const WAIT_EVERY_MS: u64 = 100;
 
 pub(crate) use schedule::schedule;
+pub(crate) use turns::{Copying, Refreshing, copying};
 
 /// What a refresh would do, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,36 +82,6 @@ pub struct RefreshStatus {
     pub error: Option<String>,
 }
 
-/// Whose turn it is to refresh a view.
-type Turn = Arc<Mutex<()>>;
-
-/// One refresh of a view at a time, and why the last ones failed.
-#[derive(Debug, Default)]
-pub(crate) struct Refreshing {
-    /// By the view's own job, which a full refresh and a new name leave as it is.
-    turns: std::sync::Mutex<BTreeMap<JobId, Turn>>,
-    errors: std::sync::Mutex<BTreeMap<TableId, String>>,
-}
-
-impl Refreshing {
-    fn turn(&self, job: JobId) -> Turn {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(turns.entry(job).or_default())
-    }
-
-    fn note(&self, view: TableId, error: Option<String>) {
-        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
-        match error {
-            Some(error) => drop(errors.insert(view, error)),
-            None => drop(errors.remove(&view)),
-        }
-    }
-
-    fn error(&self, view: TableId) -> Option<String> {
-        self.errors.lock().unwrap_or_else(PoisonError::into_inner).get(&view).cloned()
-    }
-}
-
 impl Runtime {
     /// Brings a view that works by refreshes up to a timestamp (now without one), and returns when that is
     /// committed. Refreshes of one view wait for each other.
@@ -131,14 +103,22 @@ impl Runtime {
             let (_, definition) = self.view_now(database, name).await?;
             self.shared.refreshing.turn(view_of(&definition)?.job)
         };
-        let _turn = turn.lock().await;
-        let (now, definition) = self.view_now(database, name).await?;
-        let plan = self.plan_of(&definition, kind, as_of, now).await?;
-        let outcome = self.carry_out(&definition, &plan, began_ms).await;
-        if let Err(error) = &outcome {
-            self.shared.refreshing.note(definition.id(), Some(error.to_string()));
-        }
-        outcome
+        let turn = turn.lock_owned().await;
+        // A task of its own has the turn, whoever waits for it: what has begun must not lose it.
+        let (runtime, database, name) = (self.clone(), database.to_owned(), name.to_owned());
+        let task_name = format!("refresh of {database}.{name}");
+        let task = async move {
+            let _turn = turn;
+            let (now, definition) = runtime.view_now(&database, &name).await?;
+            let plan = runtime.plan_of(&definition, kind, as_of, now).await?;
+            let outcome = runtime.carry_out(&definition, &plan, began_ms).await;
+            if let Err(error) = &outcome {
+                runtime.shared.refreshing.note(definition.id(), Some(error.to_string()));
+            }
+            outcome
+        };
+        let refreshed = self.shared.supervisor.spawn(task_name, task).await;
+        refreshed.unwrap_or_else(|error| Err(Error::unavailable(format!("cancelled: {error}"))))
     }
 
     /// What a refresh would do now.
@@ -253,7 +233,10 @@ impl Runtime {
     ) -> Result<Refreshed> {
         let id = definition.id();
         let job = view_of(definition)?.job;
-        let door = self.door_of(job).await?;
+        let door = self
+            .door_of(job)
+            .await?
+            .ok_or_else(|| Error::mysql(1105, "the view was dropped, or is maintained in another way now"))?;
         let request = Request {
             to: plan.to,
             path: plan.path,
@@ -278,17 +261,25 @@ impl Runtime {
         Ok(Refreshed { view, record })
     }
 
-    /// The door of a job that the director starts, or has started.
-    pub(crate) async fn door_of(&self, job: JobId) -> Result<Arc<crate::board::JobDoor>> {
+    /// The door of a job that the director starts, or has started; `None` if it maintains no view any more.
+    ///
+    /// # Errors
+    /// `Closed` at shutdown; what the store says.
+    pub(crate) async fn door_of(&self, job: JobId) -> Result<Option<Arc<crate::board::JobDoor>>> {
         let token = self.shared.supervisor.token();
         loop {
             if let Some(door) = self.shared.board.door(job) {
-                return Ok(door);
+                return Ok(Some(door));
+            }
+            let now = self.shared.store.read_timestamp().await?;
+            let catalog = self.shared.catalog_at(now).await?;
+            if !catalog.views().any(|(_, _, view)| view.job == job) {
+                return Ok(None);
             }
             self.shared.catalog_changed();
             tokio::select! {
                 () = token.cancelled() => return Err(Error::closed("the server shuts down")),
-                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+                () = tokio::time::sleep(Duration::from_millis(DOOR_EVERY_MS)) => {}
             }
         }
     }
@@ -376,7 +367,9 @@ impl Runtime {
                 continue;
             }
             let last = RefreshRecord::read(&snapshot, id).await?;
-            let running = self.shared.board.door(view.job).is_some_and(|door| door.requested().is_some());
+            let asked = self.shared.board.door(view.job).is_some_and(|door| door.requested().is_some());
+            // A full one outlives the process that was asked for it.
+            let running = asked || catalog.replacement_of(id).is_some_and(|copy| is_refresh_of(view, copy));
             rows.push(RefreshStatus {
                 view: id,
                 refresh: view.refresh,
@@ -393,6 +386,11 @@ impl Runtime {
         }
         Ok(rows)
     }
+}
+
+/// Whether a copy is what a full refresh of a view builds.
+fn is_refresh_of(view: &ViewDefinition, copy: &TableDefinition) -> bool {
+    view.refresh.is_by_refresh() && copying(view, copy) == Some(Copying::Rebuild)
 }
 
 /// When a view's schedule is due: an interval after the last refresh began, at once without one.

@@ -41,6 +41,17 @@ pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
 }
 
+/// What keeps history from being collected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldHistory {
+    /// The store's time.
+    pub now: Timestamp,
+    /// The holds in force, by name.
+    pub holds: Vec<(String, Timestamp)>,
+    /// Timestamps that are read at in this process, each with the number of its readers.
+    pub readings: Vec<(Timestamp, usize)>,
+}
+
 /// The answer of wait mode: view rows are read at `commit_ts`, tables at `cut`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
@@ -90,6 +101,8 @@ impl Runtime {
         if runtime.shared.options.lease.is_some() {
             drop(supervisor.spawn("lease of the jobs", lease::keep(runtime.clone())));
         } else {
+            // Before anybody can ask for a refresh.
+            runtime.take_turns_again().await?;
             drop(runtime.start_work(&supervisor.token()));
         }
         Ok(runtime)
@@ -455,6 +468,19 @@ impl Runtime {
         self.shared.board.operators()
     }
 
+    /// What keeps history from being collected: holds, and what is read in this process.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn held_history(&self) -> Result<HeldHistory> {
+        let store = &self.shared.store;
+        Ok(HeldHistory {
+            now: store.read_timestamp().await?,
+            holds: store.holds().await?,
+            readings: store.readings(),
+        })
+    }
+
     /// The checkpoint of a view of a job that a reader at T sees; `None` before its first epoch.
     ///
     /// # Errors
@@ -527,6 +553,12 @@ fn make_view(
         return Err(Error::mysql(1235, "a view that is refreshed has a job of its own: leave 'job' away"));
     }
     let job = match statement.options.get("job") {
+        Some(name) if name.trim().is_empty() => {
+            return Err(Error::mysql(
+                1235,
+                "the name of a job is not empty: leave 'job' away for the main one",
+            ));
+        }
         Some(name) => job_of_name(catalog, name)?,
         None => MAIN_JOB,
     };

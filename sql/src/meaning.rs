@@ -8,6 +8,7 @@
 
 mod expr;
 mod function;
+mod having;
 mod items;
 mod using;
 
@@ -95,6 +96,8 @@ impl<'a> Rewrite<'a> {
             .map(|(location, database)| (source.offset(*location), database.as_str()))
             .collect();
         places.sort_unstable();
+        // An item whose name HAVING means is rewritten twice.
+        places.dedup();
         let mut qualified = String::with_capacity(text.len());
         let mut copied = 0;
         for (at, database) in places {
@@ -233,6 +236,7 @@ impl<'a> Rewrite<'a> {
         if let Some(selection) = &mut select.selection {
             self.predicate(selection)?;
         }
+        let of_having = self.items_of_having(select);
         for item in &mut select.projection {
             self.select_item(item)?;
         }
@@ -245,6 +249,7 @@ impl<'a> Rewrite<'a> {
             Self::hide_aliases(scope, &select.projection);
         }
         if let Some(having) = &mut select.having {
+            having::put_items(having, &of_having);
             self.having(having, items)?;
         }
         for window in &mut select.named_window {

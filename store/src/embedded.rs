@@ -88,6 +88,12 @@ pub struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
+    /// Whether there is a store in a directory, sound or broken.
+    #[must_use]
+    pub fn exists(directory: &Path) -> bool {
+        Directory::is_one(directory)
+    }
+
     /// Opens or creates the store in a directory.
     ///
     /// # Errors

@@ -25,6 +25,12 @@ impl Readers {
         Reading { readers: Some(Arc::clone(self)), ts }
     }
 
+    /// Every timestamp that is read at, with the number of its readers, the oldest first.
+    #[must_use]
+    pub fn all(&self) -> Vec<(Timestamp, usize)> {
+        self.readings().iter().map(|(ts, n_readers)| (*ts, *n_readers)).collect()
+    }
+
     /// The oldest timestamp at or after `limit` that is read at.
     #[must_use]
     pub fn oldest(&self, limit: Timestamp) -> Option<Timestamp> {

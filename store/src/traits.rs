@@ -547,6 +547,12 @@ pub trait Store: Send + Sync + 'static {
         Reading::unknown(ts)
     }
 
+    /// What is read at in this process, as far as the store was told: each timestamp with the number of its
+    /// readers, the oldest first.
+    fn readings(&self) -> Vec<(Timestamp, usize)> {
+        Vec::new()
+    }
+
     /// Drops versions that no read at or after the barrier can see (the barrier is lowered to the oldest
     /// hold and the oldest reading) and returns the barrier used. First resolves all locks with a start at or below it.
     async fn collect_garbage(&self, barrier: Timestamp) -> Result<Timestamp>;

@@ -88,6 +88,9 @@ struct SqlArguments {
     /// A data directory that no server has open.
     #[arg(long, conflicts_with_all = ["host", "port", "user", "password"])]
     data_dir: Option<PathBuf>,
+    /// Makes the data directory if it is not there.
+    #[arg(long, requires = "data_dir")]
+    create: bool,
     /// The server's host.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
@@ -220,7 +223,7 @@ async fn coordinator(arguments: CoordinatorArguments) -> Result<ExitCode> {
 
 async fn sql(arguments: SqlArguments) -> Result<ExitCode> {
     let target = match arguments.data_dir {
-        Some(path) => Target::Directory(path),
+        Some(path) => Target::Directory { path, create: arguments.create },
         None => Target::Server {
             host: arguments.host,
             port: arguments.port,

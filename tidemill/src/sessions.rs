@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use types::{Error, Result};
+use types::{Error, Result, Timestamp};
 
 use crate::mysql::errors;
 
@@ -34,6 +34,10 @@ struct EntryState {
     database: Option<String>,
     statement: Option<String>,
     since: Instant,
+    /// The snapshot of the open transaction.
+    transaction: Option<Timestamp>,
+    /// What the statement whose rows are taken reads at.
+    reading: Option<Timestamp>,
     /// Cancelled by KILL QUERY; a new one for each statement.
     interrupt: CancellationToken,
 }
@@ -47,6 +51,8 @@ pub(crate) struct Process {
     pub(crate) database: Option<String>,
     pub(crate) statement: Option<String>,
     pub(crate) seconds: u64,
+    pub(crate) transaction: Option<Timestamp>,
+    pub(crate) reading: Option<Timestamp>,
 }
 
 impl Entry {
@@ -67,7 +73,18 @@ impl Entry {
     pub(crate) fn end(&self) {
         let mut state = self.state();
         state.statement = None;
+        state.reading = None;
         state.since = Instant::now();
+    }
+
+    /// The statement that runs reads at a timestamp.
+    pub(crate) fn reads_at(&self, at: Timestamp) {
+        self.state().reading = Some(at);
+    }
+
+    /// A transaction has begun, or there is none any more.
+    pub(crate) fn set_transaction(&self, start_ts: Option<Timestamp>) {
+        self.state().transaction = start_ts;
     }
 
     pub(crate) fn set_user(&self, user: &str) {
@@ -116,6 +133,8 @@ impl Sessions {
             database: None,
             statement: None,
             since: Instant::now(),
+            transaction: None,
+            reading: None,
             interrupt: killed.child_token(),
         };
         let entry = Arc::new(Entry { id: shared.id_last, killed, state: Mutex::new(state) });
@@ -170,6 +189,8 @@ impl Sessions {
                 database: state.database.clone(),
                 statement: state.statement.clone(),
                 seconds: state.since.elapsed().as_secs(),
+                transaction: state.transaction,
+                reading: state.reading,
             }
         };
         entries.iter().map(process).collect()

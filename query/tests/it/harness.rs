@@ -43,9 +43,13 @@ pub(crate) struct Harness {
 
 impl Harness {
     pub(crate) async fn new(parallelism: usize) -> Harness {
+        Harness::with_options(Options { parallelism, ..Options::default() }).await
+    }
+
+    pub(crate) async fn with_options(options: Options) -> Harness {
+        let parallelism = options.parallelism;
         let store = tikv_server::suite::store().await;
         let runs = RunCache::new(Arc::clone(&store), tokio::runtime::Handle::current(), 64 << 20);
-        let options = Options { parallelism, ..Options::default() };
         let engine = Engine::new(Arc::clone(&store), Arc::clone(&runs) as Arc<dyn RunSource>, options);
         let record =
             EpochRecord { epoch: Epoch(0), cut: Timestamp::ZERO, generation: Generation(1), definitions: 0 };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use query::{PathChoice, ReadMode, ReadPath, ReadSettings, Waited, Waiter};
+use query::{Options, PathChoice, ReadMode, ReadPath, ReadSettings, Waited, Waiter};
 use sql::catalog::ViewState;
 use tokio::sync::{mpsc, oneshot};
 use types::{JobId, Result, Timestamp};
@@ -379,4 +379,45 @@ fn query_of(text: &str) -> sql::ast::Query {
     let parsed = sql::parse(text, &sql::Settings::default()).unwrap().remove(0);
     let sql::Statement::Query(query) = parsed.statement else { panic!("no query: {text}") };
     query.query
+}
+
+/// Changes that are too many are counted once for a cut, not by every statement.
+#[tokio::test(flavor = "multi_thread")]
+async fn too_many_changes_are_counted_once_for_a_cut() {
+    const MANY: &str = "more than 20 changes since the cut";
+    let mut h = Harness::with_options(Options { hybrid_changes_max: 20, ..Options::default() }).await;
+    h.run(SALES).await;
+    h.run("CREATE MATERIALIZED VIEW large AS SELECT id, amount FROM sales WHERE amount >= 10").await;
+    let insert = |from: u32, to: u32| {
+        let rows: Vec<String> = (from..to).map(|id| format!("({id}, 'east', {id})")).collect();
+        format!("INSERT INTO sales VALUES {}", rows.join(", "))
+    };
+    let all = "SELECT id, amount FROM large";
+    h.run(&insert(10, 20)).await;
+    let few = h.store.read_timestamp().await.unwrap();
+    h.run(&insert(20, 50)).await;
+    let (first, again) = (h.path(&h.settings, all, None).await, h.path(&h.settings, all, None).await);
+    assert_eq!((first.path, first.reason.as_str()), (ReadPath::Live, MANY));
+    assert_eq!((again.path, again.reason), (ReadPath::Live, format!("{MANY}, as was counted before")));
+    // More changes, of which it is known too.
+    h.run(&insert(50, 60)).await;
+    let more = h.path(&h.settings, "SELECT count(*) FROM large", None).await;
+    assert_eq!((more.path, more.reason), (ReadPath::Live, format!("{MANY}, as was counted before")));
+    assert_eq!(h.sorted(&h.settings, "SELECT count(*) FROM large", None).await, table("52"));
+    // What is not known by that: an earlier time, other keys, what is forced.
+    let then = ReadSettings { snapshot: Some(few), ..h.settings.clone() };
+    assert_eq!(h.path(&then, all, None).await.path, ReadPath::Hybrid);
+    assert_eq!(h.sorted(&then, "SELECT count(*) FROM large", None).await, table("12"));
+    let one = "SELECT amount FROM large WHERE id = 55";
+    assert_eq!(h.path(&h.settings, one, None).await.path, ReadPath::Hybrid);
+    assert_eq!(h.sorted(&h.settings, one, None).await, table("55"));
+    let forced = h.with(ReadMode::Fresh, PathChoice::Hybrid);
+    assert_eq!(h.path(&forced, all, None).await.path, ReadPath::Hybrid);
+    assert_eq!(h.sorted(&forced, "SELECT count(*) FROM large", None).await, table("52"));
+    // A new cut begins anew.
+    h.epoch().await;
+    assert_eq!(h.path(&h.settings, all, None).await.path, ReadPath::Fresh);
+    h.run(&insert(60, 70)).await;
+    assert_eq!(h.path(&h.settings, all, None).await.path, ReadPath::Hybrid);
+    assert_eq!(h.sorted(&h.settings, "SELECT count(*) FROM large", None).await, table("62"));
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use sink::load_manifests;
 use sql::catalog::{Catalog, CatalogChange, Refresh, ViewState};
 use store::Snapshot;
+use tokio::sync::OwnedMutexGuard;
+use tokio::task::JoinHandle;
 use types::{Error, Result, TableId, Timestamp};
 
 use crate::ddl::{commit_ddl, job_of_name, require_view};
@@ -131,6 +133,30 @@ impl Runtime {
         // A refresh meanwhile would move the checkpoint.
         let turn = self.shared.refreshing.turn(view_of(&definition)?.job);
         let turn = turn.lock_owned().await;
+        // A task of its own has the turn: who waits may go away at any moment.
+        let (runtime, columns) = (self.clone(), columns.to_vec());
+        let (database, name) = (database.to_owned(), name.to_owned());
+        let task_name = format!("clustering of {database}.{name}");
+        let task = async move { runtime.begin_clustering(&database, &name, &columns, turn).await };
+        let cancelled =
+            |error: tokio::task::JoinError| Err(Error::unavailable(format!("cancelled: {error}")));
+        match self.shared.supervisor.spawn(task_name, task).await.unwrap_or_else(cancelled)? {
+            Some(ended) if !background => {
+                ended.await.unwrap_or_else(|error| Err(Error::unavailable(format!("cancelled: {error}"))))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins to build a view in another order, in the view's turn; the task that follows it, if there is
+    /// anything to do.
+    async fn begin_clustering(
+        &self,
+        database: &str,
+        name: &str,
+        columns: &[String],
+        turn: OwnedMutexGuard<()>,
+    ) -> Result<Option<JoinHandle<Result<()>>>> {
         let (now, definition) = self.view_now(database, name).await?;
         let manifests = load_manifests(&self.shared.store, definition.id(), now).await?;
         let snapshot = Snapshot::new(Arc::clone(&self.shared.store), now);
@@ -163,15 +189,11 @@ impl Runtime {
             Ok(change)
         };
         let change = commit_ddl(&self.shared, &make).await?;
-        let Some(created) = change.created else { return Ok(()) };
+        let Some(created) = change.created else { return Ok(None) };
         // Other views of a continuous job need not wait.
         let turn = own_job.is_some().then_some(turn);
         let status = begun(&definition, MaintenanceKind::Cluster, false, &manifests, now.physical_ms());
-        let ended = self.watch_clustering(&definition, created.id(), status, turn);
-        if background {
-            return Ok(());
-        }
-        ended.await.unwrap_or_else(|error| Err(Error::unavailable(format!("cancelled: {error}"))))
+        Ok(Some(self.watch_clustering(&definition, created.id(), status, turn)))
     }
 
     /// A copy of a view that a continuous job maintains.

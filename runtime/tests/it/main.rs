@@ -10,6 +10,7 @@
 mod epochs;
 mod faults;
 mod fills;
+mod interplay;
 mod leases;
 mod maintenance;
 mod plans;

@@ -319,7 +319,8 @@ async fn clustering_goes_on_after_a_crash_and_ends_when_it_is_cancelled() {
     world.check("v").await;
     world.fail.disarm_all();
     until("the swap", async || world.view_id("v").await != old).await;
-    assert!(!clustering(&world).await);
+    until("the end of the task", async || !clustering(&world).await).await;
+    assert_eq!(world.newest_task().await.state, "done");
     let last = world.write_few().await;
     world.caught_up("v", last).await;
     world.check("v").await;

@@ -377,3 +377,36 @@ async fn a_dropped_view_leaves_no_job() {
     until("the job to stop", async || !world.runtime.jobs().iter().any(|status| status.job == job)).await;
     world.runtime.shutdown().await;
 }
+
+/// Longer intervals than these could be said before there was a bound.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interval_without_bound_that_is_stored_is_the_longest() {
+    let world = World::new().await;
+    let text = format!("CREATE MATERIALIZED VIEW v WITH (refresh = 'every 36500 days') AS {COPY}");
+    world.run_create(&text, false).await.unwrap();
+    world.refresh("v").await.unwrap();
+    let longest = 36_500 * 86_400_000_u64;
+    let id = world.view_id("v").await;
+    let key = types::records::table_key(id);
+    let stored = store::Snapshot::newest(Arc::clone(&world.store)).await.unwrap().get(&key).await.unwrap();
+    let stored = String::from_utf8(stored.unwrap().to_vec()).unwrap();
+    assert!(stored.contains(&longest.to_string()) && stored.contains("every 36500 days"), "{stored}");
+    let old = stored.replace(&longest.to_string(), &u64::MAX.to_string());
+    let old = old.replace("every 36500 days", "every 213503982334 days");
+    let put = |catalog: &sql::catalog::Catalog, _| {
+        // Some change, so that the catalog is read again.
+        let mut change = catalog.create_database(&format!("d{}", catalog.version), false)?;
+        change.mutations.push(store::Mutation::put(key.clone(), old.clone().into_bytes()));
+        Ok(change)
+    };
+    world.runtime.change_catalog(put).await.unwrap();
+    let world = world.restart().await;
+    let view = world.table("v").await.view.clone().unwrap();
+    assert_eq!(view.refresh, Refresh::Every(longest));
+    assert_eq!(view.options["refresh"], "every 36500 days", "as SHOW CREATE says it");
+    let next_ms = world.runtime.refreshes().await.unwrap()[0].next_ms.unwrap();
+    assert!(next_ms < 1 << 46, "{next_ms} is a time of a timestamp");
+    world.refresh("v").await.unwrap();
+    world.check("v").await;
+    world.runtime.shutdown().await;
+}

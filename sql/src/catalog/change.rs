@@ -19,6 +19,7 @@ use super::{Catalog, TableDefinition};
 
 pub use drops::{DropKind, DropOptions};
 pub use refresh::Refresh;
+pub(super) use refresh::note_refresh;
 pub use views::NewView;
 
 /// Databases that the server makes up: they are there, and nobody changes them.

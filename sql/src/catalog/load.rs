@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use store::{KeyRange, Snapshot, Value};
 use types::{Error, Result, records};
 
-use super::{Catalog, TableDefinition};
+use super::change::note_refresh;
+use super::{Catalog, Refresh, TableDefinition};
 
 /// Reads all definitions of a snapshot, getting past the locks it meets.
 ///
@@ -21,8 +22,14 @@ async fn load_at(snapshot: &Snapshot) -> Result<Catalog> {
         catalog.databases.push(name.map_err(|_| Error::corrupt("a database's name is not UTF-8"))?);
     }
     for (key, value) in snapshot.scan_all(&KeyRange::prefix(&records::table_prefix())).await? {
-        let definition: TableDefinition = serde_json::from_slice(&value)
+        let mut definition: TableDefinition = serde_json::from_slice(&value)
             .map_err(|error| Error::corrupt(format!("definition {}: {error}", key.escape_ascii())))?;
+        if let Some(view) = &mut definition.view
+            && view.options.get("refresh").is_some_and(|text| Refresh::parse(text).is_err())
+        {
+            // The text of an interval that is longer than one may be.
+            note_refresh(&mut view.options, view.refresh);
+        }
         catalog.add(definition)?;
     }
     Ok(catalog)

@@ -230,18 +230,24 @@ fn needs_names(projection: &[SelectItem], n_wildcards: usize) -> bool {
 }
 
 /// The tables of a FROM by alias, with their columns where they are known.
-struct FromColumns {
+pub(super) struct FromColumns {
     tables: Vec<(String, Option<Vec<String>>)>,
 }
 
 impl FromColumns {
-    fn new(rewrite: &Rewrite<'_>, from: &[TableWithJoins]) -> FromColumns {
+    pub(super) fn new(rewrite: &Rewrite<'_>, from: &[TableWithJoins]) -> FromColumns {
         // A table that is not there is missed by the planner.
         let table = |factor| {
             let found = rewrite.factor_columns(factor, &rewrite.ctes).ok();
             found.map_or_else(|| (String::new(), None), |(alias, columns)| (alias, Some(columns)))
         };
         FromColumns { tables: factors(from).into_iter().map(table).collect() }
+    }
+
+    /// Whether a table has a column of a name, or may have one.
+    pub(super) fn may_have(&self, name: &str) -> bool {
+        let has_it = |columns: &Vec<String>| columns.iter().any(|column| column == name);
+        self.tables.iter().any(|(_, columns)| columns.as_ref().is_none_or(has_it))
     }
 
     /// The columns of each wildcard of the list; None where they are not known.

@@ -239,8 +239,23 @@ fn cluster_by_is_refused_by_name_where_it_cannot_be_had() {
     check("CLUSTER BY (nope) AS SELECT id, s FROM t", Some((1072, "'nope'")));
     check("CLUSTER BY (n) AS SELECT id, n FROM t", Some((1171, "'n'")));
     check("CLUSTER BY (x) AS SELECT id, x FROM t", Some((1170, "'x'")));
+    check("CLUSTER BY (id, id) AS SELECT id, s FROM t", Some((1060, "'id'")));
+    check("CLUSTER BY (s, id, S) AS SELECT id, s FROM t", Some((1060, "'S'")));
     // The rows have no key that a table could declare: the table has none, or the view hides it.
     check("CLUSTER BY (a) AS SELECT a FROM k", Some((1235, "'a'")));
     check("CLUSTER BY (s) AS SELECT s FROM t", Some((1235, "'s'")));
     check("CLUSTER BY (s) AS SELECT n, s, COUNT(*) AS c FROM t GROUP BY n, s", Some((1235, "'s'")));
+}
+
+/// Such a key could be said before it was refused.
+#[test]
+fn a_view_with_a_column_twice_in_its_cluster_key_is_rebuilt() {
+    let mut world = with_view_ready();
+    edit(&mut world, "v", |view| view.cluster_by = ["s", "id", "S"].map(str::to_owned).to_vec());
+    let v = Arc::clone(world.catalog.find("test", "v").unwrap());
+    let plan = world.plan_view("SELECT id, s FROM t").unwrap();
+    let change = world.catalog.rebuild_view(v.id(), &plan, Timestamp::default(), |_| ()).unwrap();
+    let created = change.created.unwrap();
+    assert_eq!(created.info.primary_key, [1, 0]);
+    assert_eq!(created.view.as_ref().unwrap().cluster_by, ["s", "id"]);
 }

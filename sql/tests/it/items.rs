@@ -139,3 +139,63 @@ fn a_view_names_its_columns_itself() {
     let batch = world.query(query).unwrap();
     world.check_view(query, &plan, &batch);
 }
+
+/// What HAVING means, in a query and in a view.
+#[track_caller]
+fn check_having(query: &str, expected: &[&str]) {
+    let world = world();
+    let batch = world.check_live(query, expected);
+    let plan = world.plan_view(query).unwrap_or_else(|error| panic!("view {query}: {error}"));
+    world.check_view(query, &plan, &batch);
+}
+
+#[test]
+fn having_means_the_item_before_a_column_of_the_table() {
+    check_having("SELECT k > 15 AS g, sum(v) AS v FROM z GROUP BY k > 15 HAVING v > 2", &["1|4"]);
+    check_having(
+        "SELECT k > 15 AS g, sum(v) AS V FROM z GROUP BY 1 HAVING (v + 0) BETWEEN 1 AND 3",
+        &["0|2"],
+    );
+    check_having("SELECT sum(v) AS v, max(k) AS k FROM z HAVING v = 6 AND k = 30", &["6|30"]);
+    // What is grouped and shown by a name of the table's.
+    check_having("SELECT k + 1 AS v, count(*) AS n FROM z GROUP BY k + 1 HAVING v > 20", &["21|1", "31|1"]);
+    check_having("SELECT k AS v, count(*) AS n FROM z GROUP BY k HAVING v > 20", &["30|1"]);
+    // In a query within another, and over a join.
+    check_having("SELECT s.v FROM (SELECT k, sum(v) AS v FROM z GROUP BY k HAVING v > 2) s", &["3"]);
+    check_having(
+        "SELECT a.id AS g, sum(z.v) AS k FROM a JOIN z ON a.id = z.id GROUP BY a.id HAVING k < 3",
+        &["2|1"],
+    );
+    check_having(
+        "SELECT k, count(*) AS v FROM z GROUP BY k HAVING v IN (SELECT id FROM a WHERE a.k = 7)",
+        &["10|1", "20|1", "30|1"],
+    );
+}
+
+#[test]
+fn having_means_the_column_where_it_is_grouped_or_aggregated() {
+    // A column of GROUP BY comes before an item of its name.
+    check_having("SELECT k + 5 AS k, count(*) AS n FROM z GROUP BY z.k HAVING k > 20", &["35|1"]);
+    check_having("SELECT -k AS k FROM z GROUP BY k HAVING k > 20", &["-30"]);
+    // In the argument of an aggregate a name is the table's, as it is with the table's name before it.
+    check_having("SELECT k > 15 AS g, count(*) AS v FROM z GROUP BY k > 15 HAVING max(v) > 2", &["1|2"]);
+    check_having("SELECT k, count(*) AS v FROM z GROUP BY k, z.v HAVING z.v > 2", &["30|1"]);
+    check_error("SELECT k, sum(v) AS v FROM z GROUP BY k HAVING z.v > 2", 1054, "in 'having clause'");
+    check_error("SELECT k, sum(v) AS n FROM z GROUP BY k HAVING v > 2", 1054, "in 'having clause'");
+    // A column of the inner table is nearer than the item.
+    check_having(
+        "SELECT k, count(*) AS v FROM z GROUP BY k HAVING EXISTS (SELECT 1 FROM z AS y WHERE v = 3)",
+        &["10|1", "20|1", "30|1"],
+    );
+}
+
+#[test]
+fn a_view_names_the_database_of_each_table_once() {
+    let world = world();
+    let query = "SELECT k, (SELECT count(*) FROM a) AS v FROM z GROUP BY k HAVING v > 1";
+    let plan = world.plan_view(query).unwrap();
+    assert_eq!(
+        plan.query,
+        "SELECT k, (SELECT count(*) FROM `test`.a) AS v FROM `test`.z GROUP BY k HAVING v > 1"
+    );
+}

@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 
 use types::{Error, Result};
 
+/// Where the engine keeps its files.
+const ENGINE: &str = "engine";
+/// The file that tells how far the journal must reach.
+const CURRENT: &str = "CURRENT";
 /// Two records, so that one that is being written never costs the other.
 const SLOTS: u64 = 2;
 const SLOT_BYTES: u64 = 512;
@@ -49,8 +53,8 @@ impl Directory {
             }
             Err(error) => return Err(failed(error)),
         }
-        let fresh = !path.join("engine").exists();
-        let current_path = path.join("CURRENT");
+        let fresh = !path.join(ENGINE).exists();
+        let current_path = path.join(CURRENT);
         if !current_path.exists() && !fresh && !force {
             return Err(Error::corrupt(format!("{} is missing", current_path.display())));
         }
@@ -72,8 +76,13 @@ impl Directory {
         Ok(directory)
     }
 
+    /// Whether a store has been made there.
+    pub(crate) fn is_one(path: &Path) -> bool {
+        path.join(ENGINE).exists() || path.join(CURRENT).exists()
+    }
+
     pub(crate) fn engine_path(&self) -> PathBuf {
-        self.path.join("engine")
+        self.path.join(ENGINE)
     }
 
     /// The last group that is known to have been acknowledged.

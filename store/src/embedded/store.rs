@@ -123,6 +123,10 @@ impl Store for EmbeddedStore {
         self.inner.core.readers.begin(ts)
     }
 
+    fn readings(&self) -> Vec<(Timestamp, usize)> {
+        self.inner.core.readers.all()
+    }
+
     async fn collect_garbage(&self, barrier: Timestamp) -> Result<Timestamp> {
         self.inner.collect(barrier).await
     }

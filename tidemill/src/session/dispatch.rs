@@ -60,7 +60,7 @@ impl Session {
                 Ok(Outcome::Done(Done::default()))
             }
             Statement::Rollback => {
-                self.transaction = None;
+                self.set_transaction(None);
                 Ok(Outcome::Done(Done::default()))
             }
             Statement::Set(items) => {
@@ -134,7 +134,8 @@ impl Session {
         if self.snapshot.is_some() {
             return Err(Error::mysql(1105, "a transaction cannot begin while 'tidemill_snapshot' is set"));
         }
-        self.transaction = Some(self.instance.engine.begin().await?);
+        let transaction = self.instance.engine.begin().await?;
+        self.set_transaction(Some(transaction));
         self.transaction_read_only = self.begins_read_only();
         Ok(())
     }
@@ -166,7 +167,9 @@ impl Session {
 
     /// Commits the open transaction, if there is one. It is over in any case.
     pub(super) async fn commit(&mut self) -> Result<()> {
-        match self.transaction.take() {
+        let transaction = self.transaction.take();
+        self.entry.set_transaction(None);
+        match transaction {
             Some(transaction) => {
                 let wrote = !transaction.is_read_only();
                 let commit_ts = self.instance.engine.commit(transaction).await?;

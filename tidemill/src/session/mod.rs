@@ -134,7 +134,7 @@ impl Session {
 
     /// Back to how it was after login; an open transaction is rolled back.
     pub(crate) fn reset(&mut self) {
-        self.transaction = None;
+        self.set_transaction(None);
         self.variables = self.instance.global_variables();
         self.snapshot = None;
         self.wait_for = None;
@@ -323,7 +323,14 @@ impl Session {
         self.variables.put("tidemill_token", Literal::String(token));
     }
 
+    /// Begins or ends the transaction, as others see it too.
+    fn set_transaction(&mut self, transaction: Option<Transaction>) {
+        self.entry.set_transaction(transaction.as_ref().map(Transaction::start_ts));
+        self.transaction = transaction;
+    }
+
     fn last_read(&mut self, at: Timestamp) {
+        self.entry.reads_at(at);
         self.variables.put("tidemill_last_read_ts", Literal::UInt(at.0));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder, Row, Value};
 
@@ -14,7 +14,12 @@ use crate::{Config, Tidemill};
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A data directory that no server has open.
-    Directory(PathBuf),
+    Directory {
+        /// Where it is.
+        path: PathBuf,
+        /// Whether it is made if it is not there.
+        create: bool,
+    },
     /// A server.
     Server {
         /// Its host.
@@ -50,7 +55,11 @@ pub(super) struct Failure {
 impl Backend {
     pub(super) async fn open(target: Target) -> Result<Backend> {
         match target {
-            Target::Directory(path) => {
+            Target::Directory { path, create } => {
+                if !create && !store::EmbeddedStore::exists(&path) {
+                    let path = path.display();
+                    bail!("{path} is not a data directory: --create makes one");
+                }
                 let tidemill = Tidemill::open(Config::in_directory(path)).await?;
                 let session = tidemill.session()?;
                 Ok(Backend::Local { tidemill: Box::new(tidemill), session: Box::new(session) })

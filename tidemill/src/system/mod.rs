@@ -3,6 +3,7 @@
 //! A table is a list of named columns and a function that makes its rows; [`SystemTables`] gives both to
 //! the query engine, so they can be joined, filtered and ordered like any table. Names are in lower case.
 
+mod holds;
 mod information;
 mod own;
 
@@ -202,6 +203,9 @@ impl VirtualTables for SystemTables {
         let found = find(database, table)
             .ok_or_else(|| Error::mysql(1146, format!("Table '{database}.{table}' doesn't exist")))?;
         let rows = match found.database {
+            "tidemill" if found.name == "holds" => {
+                holds::rows(&self.runtime, &self.sessions, &request).await?
+            }
             "tidemill" => own::rows(found.name, &self.runtime, &request).await?,
             _ => information::rows(found.name, &request.catalog, &self.sessions, &self.globals()),
         };

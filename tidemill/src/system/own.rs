@@ -92,6 +92,7 @@ pub(super) static TABLES: &[SystemTable] = &[
             ("error", Text),
         ],
     },
+    super::holds::TABLE,
     SystemTable {
         database: "tidemill",
         name: "lease",

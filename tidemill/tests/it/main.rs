@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod facade;
+mod holds;
 mod identities;
 mod limits;
 mod maintenance;

@@ -151,3 +151,17 @@ async fn a_job_that_sleeps_is_shown_as_recorded_after_a_restart() {
     assert_eq!(tidemill.execute(query).await.unwrap().texts(), before);
     tidemill.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn the_name_of_a_job_is_not_empty() {
+    let (tidemill, address) = open(|_| {}).await;
+    let mut conn = connect(address).await;
+    conn.query_drop("CREATE TABLE t (id INT PRIMARY KEY)").await.unwrap();
+    for job in ["", "  "] {
+        let create = format!("CREATE MATERIALIZED VIEW v WITH (job = '{job}') AS SELECT id FROM t");
+        let error = conn.query_drop(&create).await.unwrap_err().to_string();
+        assert!(error.contains("name of a job is not empty"), "{error}");
+    }
+    conn.query_drop("CREATE MATERIALIZED VIEW v WITH (job = 'x') AS SELECT id FROM t").await.unwrap();
+    tidemill.shutdown().await.unwrap();
+}

@@ -121,6 +121,15 @@ impl Load {
         futures::future::join_all((0..2).map(|_| self.make_views(address))).await;
     }
 
+    /// Runs the writers until so many further transactions were acknowledged.
+    pub(super) async fn run_some(&self, address: SocketAddr, n_transactions: u64) {
+        let enough = async {
+            self.written(n_transactions).await;
+            self.stop();
+        };
+        futures::join!(self.run_writers(address), enough);
+    }
+
     /// Ends what runs.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -239,7 +248,8 @@ impl Load {
         }
     }
 
-    async fn check_rows(&self, client: &mut Client) {
+    /// Everything that was acknowledged is there once and whole, and nothing else is but what is unknown.
+    pub(super) async fn check_rows(&self, client: &mut Client) {
         let rows = client.must_rows("SELECT id FROM ledger").await;
         let ids: Vec<u64> = rows.iter().map(|row| row.parse().unwrap()).collect();
         let present: BTreeSet<u64> = ids.iter().copied().collect();

@@ -30,7 +30,7 @@ pub enum Refresh {
     /// By REFRESH.
     OnDemand,
     /// By REFRESH, and when so many milliseconds have passed since the last began.
-    Every(u64),
+    Every(#[serde(deserialize_with = "bounded")] u64),
 }
 
 impl Refresh {
@@ -117,7 +117,7 @@ impl Catalog {
             or_replace: true,
             if_not_exists: false,
             columns: view.columns.clone(),
-            cluster_by: view.cluster_by.clone(),
+            cluster_by: each_once(&view.cluster_by),
             options: view.options.clone(),
             settings: view.settings.clone(),
             refresh: view.refresh,
@@ -211,8 +211,24 @@ impl Catalog {
     }
 }
 
+/// An interval as it is stored; longer ones could be said before there was a bound.
+fn bounded<'de, D: serde::Deserializer<'de>>(stored: D) -> std::result::Result<u64, D::Error> {
+    Ok(u64::deserialize(stored)?.min(EVERY_MS_MAX))
+}
+
+/// The columns of a cluster key; one could be named twice before that was refused.
+fn each_once(columns: &[String]) -> Vec<String> {
+    let mut once: Vec<String> = Vec::with_capacity(columns.len());
+    for column in columns {
+        if !once.iter().any(|known| known.eq_ignore_ascii_case(column)) {
+            once.push(column.clone());
+        }
+    }
+    once
+}
+
 /// The option as CREATE would have it.
-fn note_refresh(options: &mut BTreeMap<String, String>, refresh: Refresh) {
+pub(in crate::catalog) fn note_refresh(options: &mut BTreeMap<String, String>, refresh: Refresh) {
     if refresh.is_by_refresh() {
         options.insert("refresh".to_owned(), refresh.to_string());
     } else {

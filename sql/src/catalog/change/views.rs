@@ -253,7 +253,10 @@ fn view_definition(
 /// CLUSTER BY columns, then the stream key; none if the rows have no such key.
 fn primary_key(new: &NewView, plan: &ViewPlan) -> Result<Vec<usize>> {
     let mut primary_key = Vec::new();
-    for name in &new.cluster_by {
+    for (at, name) in new.cluster_by.iter().enumerate() {
+        if new.cluster_by[..at].iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            return Err(Error::mysql(1060, format!("Duplicate column name '{name}' in CLUSTER BY")));
+        }
         let position = plan.columns.iter().position(|column| column.name.eq_ignore_ascii_case(name));
         let position = position.ok_or_else(|| {
             Error::mysql(1072, format!("CLUSTER BY column '{name}' doesn't exist in the view"))
@@ -265,9 +268,7 @@ fn primary_key(new: &NewView, plan: &ViewPlan) -> Result<Vec<usize>> {
         if !column.column_type.allowed_in_key() {
             return Err(Error::mysql(1170, format!("CLUSTER BY column '{name}' is not allowed in a key")));
         }
-        if !primary_key.contains(&position) {
-            primary_key.push(position);
-        }
+        primary_key.push(position);
     }
     check_key_bytes(&plan.columns, &primary_key)?;
     let Some(stream_key) = &plan.key else {
