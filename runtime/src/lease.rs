@@ -158,9 +158,11 @@ async fn work(runtime: &Runtime, options: &LeaseOptions, term: u64) -> Result<()
     let shared = &runtime.shared;
     tracing::info!(holder = options.holder, term, "this process runs the jobs");
     shared.lease.set(Some(term));
-    runtime.take_turns_again().await?;
     let token = shared.supervisor.token().child_token();
     let tasks = runtime.start_work(&token);
+    // Beside the work: where an earlier term left a turn taken, only its work can end that.
+    let turns = runtime.clone();
+    drop(shared.supervisor.spawn("turns of an earlier process", async move { turns.take_turns_again().await }));
     let outcome = hold(shared, options, &token).await;
     shared.lease.set(None);
     end(&token, tasks).await;
