@@ -229,7 +229,8 @@ pub(crate) fn wrong_api(command: &str, context: Option<&kvrpcpb::Context>) -> Op
     let asked = context.map(kvrpcpb::Context::api_version).unwrap_or_default();
     (asked != kvrpcpb::ApiVersion::V1).then(|| kvrpcpb::KeyError {
         abort: format!(
-            "Error(ApiVersionNotMatched {{ cmd: {command}, storage_api_version: V1, req_api_version: {asked:?} }})"
+            "Error(ApiVersionNotMatched {{ cmd: {command}, storage_api_version: V1, \
+             req_api_version: {asked:?} }})"
         ),
         ..kvrpcpb::KeyError::default()
     })

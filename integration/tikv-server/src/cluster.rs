@@ -55,7 +55,7 @@ impl Cluster {
             }
         };
         let ids: BTreeSet<u64> = (1..=options.n_stores).collect();
-        let regions = Regions::new(FIRST_REGION_ID, &ids, &cuts(&options));
+        let regions = Regions::new(FIRST_REGION_ID, &ids, &cuts(&options), options.seed);
         let oracle = Arc::new(Oracle::new(Arc::clone(&store)).await?);
         let ledger = Arc::new(Ledger::default());
         let durable = options.data_dir.is_some();

@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn keys_of_every_length_come_back_in_order() {
-        let keys: Vec<Vec<u8>> = (0..40).map(|length| (0..length).map(|at| at * 7 % 5).collect()).collect();
+        let keys: Vec<Vec<u8>> = (0..40).map(|length| (0..length).map(|at| at % 5).collect()).collect();
         for key in &keys {
             assert_eq!(decode(&encode(key)).as_deref(), Some(key.as_slice()));
         }

@@ -39,7 +39,7 @@ struct Arguments {
     /// How often resolved timestamps are sent, in milliseconds.
     #[arg(long, default_value_t = 1000)]
     resolved_ms: u64,
-    /// The seed of whatever is drawn.
+    /// Decides which stores lead which regions at first.
     #[arg(long, default_value_t = 0)]
     seed: u64,
 }

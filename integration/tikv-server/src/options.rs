@@ -15,7 +15,7 @@ pub struct Options {
     pub cuts: Vec<Vec<u8>>,
     /// How many members PD has; the first one leads.
     pub n_members: u64,
-    /// For whatever is drawn.
+    /// Decides which stores lead which regions at first.
     pub seed: u64,
     /// Where data is kept; in memory if `None`.
     pub data_dir: Option<PathBuf>,

@@ -98,14 +98,14 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Cuts everything at encoded keys; leaders go round the stores.
-    pub(crate) fn new(first_id: u64, stores: &BTreeSet<u64>, cuts: &BTreeSet<Bytes>) -> Regions {
+    /// Cuts everything at encoded keys; leaders go round the stores, from one that the seed decides.
+    pub(crate) fn new(first_id: u64, stores: &BTreeSet<u64>, cuts: &BTreeSet<Bytes>, seed: u64) -> Regions {
         let mut regions = Regions { next_id: first_id, stores: stores.clone(), ..Regions::default() };
         let starts: Vec<Bytes> = std::iter::once(Bytes::new()).chain(cuts.iter().cloned()).collect();
         for (index, start) in starts.iter().enumerate() {
             let end = starts.get(index + 1).cloned().unwrap_or_default();
             let id = regions.id();
-            let peers = regions.place(index);
+            let peers = regions.place(index, seed);
             let leader = peers.first().map(|peer| peer.store_id);
             let meta = metapb::Region {
                 id,
@@ -125,8 +125,9 @@ impl Regions {
         id
     }
 
-    fn place(&mut self, turn: usize) -> Vec<metapb::Peer> {
+    fn place(&mut self, index: usize, seed: u64) -> Vec<metapb::Peer> {
         let stores: Vec<u64> = self.stores.iter().copied().collect();
+        let turn = index + usize::try_from(seed % stores.len() as u64).unwrap_or(0);
         let chosen = (0..stores.len().min(PEERS_MAX)).map(|at| stores[(turn + at) % stores.len()]);
         chosen
             .collect::<Vec<u64>>()
@@ -295,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_split_gives_the_left_part_the_new_id_and_a_merge_ends_the_source() {
-        let mut regions = Regions::new(2, &[1].into(), &BTreeSet::new());
+        let mut regions = Regions::new(2, &[1].into(), &BTreeSet::new(), 0);
         let parts = regions.split(2, &cut(b"B06/h")).expect("the key is inside");
         let ids: Vec<(u64, u64)> = parts.iter().map(|part| (part.id(), part.version())).collect();
         assert_eq!(ids, [(4, 2), (2, 2)]);
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn regions_come_back_after_a_restart() {
-        let mut regions = Regions::new(2, &[1, 2, 3, 4].into(), &cut(b"m"));
+        let mut regions = Regions::new(2, &[1, 2, 3, 4].into(), &cut(b"m"), 0);
         assert!(regions.lead(2, Some(3)));
         let back = Regions::decoded(&regions.encoded(), &[1, 2, 3, 4].into()).expect("the bytes are whole");
         let metas =

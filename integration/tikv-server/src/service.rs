@@ -84,7 +84,8 @@ calls! {
     kv_prewrite: PrewriteRequest -> PrewriteResponse = prewrite;
     kv_txn_heart_beat: TxnHeartBeatRequest -> TxnHeartBeatResponse = heartbeat;
     kv_check_txn_status: CheckTxnStatusRequest -> CheckTxnStatusResponse = check_txn_status;
-    kv_check_secondary_locks: CheckSecondaryLocksRequest -> CheckSecondaryLocksResponse = check_secondary_locks;
+    kv_check_secondary_locks: CheckSecondaryLocksRequest -> CheckSecondaryLocksResponse
+        = check_secondary_locks;
     kv_commit: CommitRequest -> CommitResponse = commit;
     kv_batch_get: BatchGetRequest -> BatchGetResponse = batch_get;
     kv_batch_rollback: BatchRollbackRequest -> BatchRollbackResponse = batch_rollback;

@@ -99,7 +99,8 @@ impl Wording<'_> {
             KeyError::TxnLockNotFound(key) => {
                 worded.txn_lock_not_found = Some(kvrpcpb::TxnLockNotFound { key: key.clone() });
                 worded.retryable = format!(
-                    "Error(Txn(Error(Mvcc(Error(TxnLockNotFound {{ start_ts: TimeStamp({}), commit_ts: TimeStamp({}), key: {:?} }})))))",
+                    "Error(Txn(Error(Mvcc(Error(TxnLockNotFound {{ start_ts: TimeStamp({}), \
+                     commit_ts: TimeStamp({}), key: {:?} }})))))",
                     self.start_ts,
                     self.commit_ts,
                     key.as_ref()
@@ -136,7 +137,10 @@ impl Wording<'_> {
         };
         let reason = if *self_rolled_back { Reason::SelfRolledBack } else { Reason::Optimistic };
         worded.retryable = format!(
-            "Error(Txn(Error(Mvcc(Error(WriteConflict {{ start_ts: TimeStamp({start_ts}), conflict_start_ts: TimeStamp({conflict_start_ts}), conflict_commit_ts: TimeStamp({conflict_commit_ts}), key: {:?}, primary: {:?}, reason: {reason:?} }})))))",
+            "Error(Txn(Error(Mvcc(Error(WriteConflict {{ start_ts: TimeStamp({start_ts}), \
+             conflict_start_ts: TimeStamp({conflict_start_ts}), \
+             conflict_commit_ts: TimeStamp({conflict_commit_ts}), key: {:?}, primary: {:?}, \
+             reason: {reason:?} }})))))",
             key.as_ref(),
             self.primary.as_ref()
         );

@@ -29,7 +29,8 @@ impl Mvcc {
         }
         if commit_ts <= start_ts {
             let text = format!(
-                "Error(Txn(Error(InvalidTxnTso {{ start_ts: TimeStamp({start_ts}), commit_ts: TimeStamp({commit_ts}) }})))"
+                "Error(Txn(Error(InvalidTxnTso {{ start_ts: TimeStamp({start_ts}), \
+                 commit_ts: TimeStamp({commit_ts}) }})))"
             );
             let error = kvrpcpb::KeyError { abort: text, ..kvrpcpb::KeyError::default() };
             return Ok(kvrpcpb::CommitResponse { error: Some(error), ..kvrpcpb::CommitResponse::default() });

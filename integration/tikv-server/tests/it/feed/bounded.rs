@@ -193,19 +193,21 @@ async fn holes_in_the_map_of_regions_are_waited_out() {
     let before = asked();
     world.cluster.set_pd_holes(&[hidden]);
     let ranges = [range()];
-    let mut seeing = Box::pin(world.seen(&ranges, from, to, 1_000));
-    let got = loop {
-        tokio::select! {
-            got = &mut seeing => break got,
-            // Until the hole has been met, and met again.
-            () = tokio::time::sleep(std::time::Duration::from_millis(5)) => {
-                if asked() >= before + 2 {
-                    world.cluster.set_pd_holes(&[]);
+    let got = {
+        let seeing = world.seen(&ranges, from, to, 1_000);
+        tokio::pin!(seeing);
+        loop {
+            tokio::select! {
+                got = &mut seeing => break got,
+                // Until the hole has been met, and met again.
+                () = tokio::time::sleep(std::time::Duration::from_millis(5)) => {
+                    if asked() >= before + 2 {
+                        world.cluster.set_pd_holes(&[]);
+                    }
                 }
             }
         }
     };
-    drop(seeing);
     assert_eq!(got.len(), 1);
     world.end().await;
 }
