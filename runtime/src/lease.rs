@@ -162,7 +162,9 @@ async fn work(runtime: &Runtime, options: &LeaseOptions, term: u64) -> Result<()
     let tasks = runtime.start_work(&token);
     // Beside the work: where an earlier term left a turn taken, only its work can end that.
     let turns = runtime.clone();
-    drop(shared.supervisor.spawn("turns of an earlier process", async move { turns.take_turns_again().await }));
+    drop(
+        shared.supervisor.spawn("turns of an earlier process", async move { turns.take_turns_again().await }),
+    );
     let outcome = hold(shared, options, &token).await;
     shared.lease.set(None);
     end(&token, tasks).await;
