@@ -9,11 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::Int64Array;
+use arrow::array::{ArrayRef, Int64Array, NullArray, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::Session;
 use operators::{Dataflow, DataflowOptions, Manifest, Plan};
 use source::{Source, TableDelta};
-use sql::catalog::TableDefinition;
+use sql::catalog::{Catalog, TableDefinition};
 use store::{Key, Snapshot, Value, next_key};
 use tidb::{RowDecoder, RowEncoder, TableInfo};
 use types::{Delta, Error, Result, TableId, Timestamp};
@@ -23,7 +24,7 @@ use crate::hybrid::HybridView;
 use crate::names::Scope;
 use crate::paths::{base_tables, table_source, view_of};
 use crate::reads::Reads;
-use crate::table::{ContentFix, table_range};
+use crate::table::ContentFix;
 use crate::transaction::{Write, Writes, writes_in};
 use crate::wanted::{Mask, Wanted, WantedRows};
 use crate::{Engine, PathChoice};
@@ -83,10 +84,9 @@ impl Engine {
         state: &dyn Session,
     ) -> Result<Fix> {
         let HybridView { scope, definition, .. } = view;
-        let plan = self.view_plan(scope, definition)?;
-        let tables = base_tables(scope, view_of(definition)?)?;
-        let infos = tables.iter().map(|table| &table.info);
-        let rows = wanted.of_tables(&definition.info, &plan, infos, state)?;
+        let plan = self.view_plan(&scope.catalog, definition)?;
+        let tables = base_tables(&scope.catalog, view_of(definition)?)?;
+        let rows = wanted.of_tables(&definition.info, &plan, tables.iter().map(AsRef::as_ref), state)?;
         let mut pending = match self.pending(view, &tables, &rows).await? {
             Ok(pending) => pending,
             Err(reason) => return Ok(Fix::Live(reason)),
@@ -171,6 +171,11 @@ impl Engine {
                     Some(rows) => rows.mask.apply(&delta)?,
                     None => delta,
                 };
+                let definition = tables.iter().find(|known| known.id() == table);
+                let delta = match definition {
+                    Some(definition) => numbered(definition, &delta)?,
+                    None => delta,
+                };
                 if !delta.is_empty() {
                     pending.deltas.push(TableDelta { table, delta });
                 }
@@ -223,8 +228,7 @@ impl Engine {
     async fn count_rows(&self, scope: &Scope, tables: &[Arc<TableDefinition>], most: u64) -> Result<u64> {
         let snapshot = Snapshot::new(Arc::clone(self.store()), scope.at);
         let mut n_rows = 0;
-        for table in tables {
-            let mut range = table_range(&table.info);
+        for mut range in tables.iter().flat_map(|table| table.record_ranges()) {
             while n_rows < most {
                 let keys = snapshot.scan_keys(&range, PAGE_CHANGES).await?;
                 n_rows += keys.len() as u64;
@@ -235,14 +239,15 @@ impl Engine {
         Ok(n_rows)
     }
 
-    /// The plan of a view, derived again from its text.
-    fn view_plan(&self, scope: &Scope, definition: &TableDefinition) -> Result<Arc<Plan>> {
+    /// The plan of a view, derived again from its text. TiDB's tables must be there as they were when the view's
+    /// rows were made.
+    pub(crate) fn view_plan(&self, catalog: &Catalog, definition: &TableDefinition) -> Result<Arc<Plan>> {
         let id = definition.id();
         let known = self.view_plans().known.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
         if let Some(plan) = known {
             return Ok(plan);
         }
-        let plan = Arc::new(sql::plan_stored_view(&scope.catalog, definition)?.plan);
+        let plan = Arc::new(sql::plan_stored_view(catalog, definition)?.plan);
         self.view_plans().known.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::clone(&plan));
         Ok(plan)
     }
@@ -267,7 +272,9 @@ impl Engine {
         wanted: Option<&WantedRows>,
     ) -> Result<Option<TableDelta>> {
         let info = &definition.info;
-        let own: Vec<(&Key, &Write)> = writes_in(&scope.writes, &table_range(info)).collect();
+        let ranges = definition.record_ranges();
+        let own = ranges.iter().flat_map(|range| writes_in(&scope.writes, range));
+        let own: Vec<(&Key, &Write)> = own.collect();
         if own.is_empty() {
             return Ok(None);
         }
@@ -330,9 +337,29 @@ impl Engine {
 fn looked_at(tables: &[Arc<TableDefinition>], wanted: &BTreeMap<TableId, WantedRows>) -> Looked {
     let ranges = |table: &Arc<TableDefinition>| {
         let known = wanted.get(&table.id()).map(|rows| rows.ranges.clone());
-        (table.id(), known.unwrap_or_else(|| vec![table_range(&table.info)]))
+        (table.id(), known.unwrap_or_else(|| table.record_ranges()))
     };
     tables.iter().map(ranges).collect()
+}
+
+/// A delta of all columns of a table, each at the number that plans have for it.
+fn numbered(definition: &TableDefinition, delta: &Delta) -> Result<Delta> {
+    if definition.foreign.is_none() {
+        return Ok(delta.clone());
+    }
+    let n_rows = delta.n_rows();
+    let nothing: ArrayRef = Arc::new(NullArray::new(n_rows));
+    let width = definition.width();
+    let mut arrays = vec![nothing; width];
+    let mut fields = vec![Arc::new(Field::new("", DataType::Null, true)); width];
+    for position in 0..definition.info.columns.len() {
+        let number = definition.column_number(position);
+        arrays[number] = Arc::clone(delta.column(position));
+        fields[number] = Arc::clone(&delta.schema().fields()[position]);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(n_rows));
+    let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)?;
+    Ok(delta.with_batch(batch))
 }
 
 /// The keys of stored rows that are not wanted.

@@ -134,7 +134,7 @@ impl HybridView {
 
     fn stored(&self, rows: FixedRows) -> StoreTable {
         let reads = Reads::new(Arc::clone(&self.scope.store), self.scope.at, rows.overlay);
-        let table = StoreTable::new(&self.definition.info, reads, self.scope.batch_rows);
+        let table = StoreTable::new(&self.definition, reads, self.scope.batch_rows);
         match rows.content {
             Some(content) => table.with_content(content),
             None => table,

@@ -3,6 +3,7 @@
 //! Planning is synchronous and deciding a path is not, so a statement that reads views is planned twice:
 //! first to learn which views it reads, then with each of them on its path.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -56,7 +57,7 @@ impl Scope {
 
     /// A base table at T, own writes included.
     pub(crate) fn table(&self, definition: &TableDefinition) -> StoreTable {
-        StoreTable::new(&definition.info, self.reads(), self.batch_rows)
+        StoreTable::new(definition, self.reads(), self.batch_rows)
     }
 }
 
@@ -137,7 +138,7 @@ impl<'a> Names<'a> {
 /// A view's stored rows.
 fn stored_view(scope: &Scope, view: &TableDefinition, at: Timestamp) -> StoreTable {
     let reads = Reads::new(Arc::clone(&scope.store), at, Writes::default());
-    StoreTable::new(&view.info, reads, scope.batch_rows)
+    StoreTable::new(view, reads, scope.batch_rows)
 }
 
 impl Resolver for Names<'_> {
@@ -156,7 +157,13 @@ impl Resolver for Names<'_> {
         if self.scope.virtual_tables.has_database(&database.to_lowercase()) {
             return None;
         }
-        Some(self.scope.catalog.find(database, name)?.info.columns.clone())
+        Some(self.scope.catalog.find(database, name)?.visible_columns().to_vec())
+    }
+
+    fn refused(&self, database: &str, name: &str) -> Vec<String> {
+        let definition = self.scope.catalog.find(database, name);
+        let refused = definition.map_or(&[][..], |definition| definition.refused_columns());
+        refused.iter().map(|(column, _)| column.clone()).collect()
     }
 }
 
@@ -183,7 +190,11 @@ pub(crate) fn live_plan(
     let settings = Settings { database: Some(definition.database.clone()), ..settings };
     let query = view_query(definition, view, &settings)?;
     // Views below are read by their queries too: a view is a source by its query.
-    let names = Names::decided(scope, &[]);
+    let bound = match scope.catalog.bound_to(view) {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(catalog) => Some(Scope { catalog: Arc::new(catalog), ..scope.clone() }),
+    };
+    let names = Names::decided(bound.as_ref().unwrap_or(scope), &[]);
     let planned = crate::live::plan_query(&query, &names, &settings)?;
     let n_columns = definition.info.columns.len();
     if planned.plan.schema().fields().len() != n_columns {
@@ -191,6 +202,9 @@ pub(crate) fn live_plan(
         return Err(Error::corrupt(format!("view '{name}' has not the columns of its query any more")));
     }
     let schema = Arc::clone(planned.plan.schema());
+    if scope.catalog.reads_foreign(&view.base_tables) {
+        sql::check_view_types(definition, &schema)?;
+    }
     let column = |at: usize| {
         let target = &definition.info.columns[at];
         let data_type = target.column_type.arrow_type();

@@ -13,15 +13,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use source::TableSource;
-use sql::catalog::{TableDefinition, ViewDefinition, ViewState};
+use sql::catalog::{Catalog, TableDefinition, ViewDefinition, ViewState};
 use store::{KeyRange, Store};
 use types::records::{EpochRecord, epoch_record_key};
-use types::{Error, JobId, Result, Timestamp};
+use types::{Error, ErrorKind, JobId, Result, Timestamp};
 
 use crate::hooks::Waited;
 use crate::hybrid::HybridView;
 use crate::names::{Route, Scope};
-use crate::table::table_range;
 use crate::transaction::{Writes, writes_in};
 use crate::{Engine, PathChoice, ReadMode, ReadPath, ViewPath};
 
@@ -46,6 +45,14 @@ enum Changed {
     Gone(String),
 }
 
+/// Whether TiDB's tables are what they were at a view's cut.
+enum AsOfCut {
+    /// They are: the scope, with their definitions as of the cut.
+    Same(Scope),
+    /// What happened to them.
+    Changed(String),
+}
+
 impl Engine {
     /// Decides for all views of a statement, which are read at one timestamp (G6).
     pub(crate) async fn decide_all(
@@ -67,6 +74,7 @@ impl Engine {
             let (path, route) = self.decide(&scope, &definition).await?;
             decided.push(Decided { definition, path, route });
         }
+        let scope = self.with_known_names(scope, &decided).await?;
         Ok((scope, decided))
     }
 
@@ -116,10 +124,13 @@ impl Engine {
         if scope.session.mode == ReadMode::Live || scope.session.path == PathChoice::Live {
             return Ok(live(scope, name, Some(cut), "it was asked for"));
         }
-        let tables = base_tables(scope, view_of(definition)?)?;
-        let ranges = tables.iter().map(|table| table_range(&table.info));
-        let own = ranges.into_iter().any(|range| writes_in(&scope.writes, &range).next().is_some());
-        let pending = match self.changed(scope, &tables, cut).await? {
+        let then = match self.as_of_cut(scope, definition, cut).await? {
+            AsOfCut::Same(scope) => scope,
+            AsOfCut::Changed(reason) => return Ok(live(scope, name, Some(cut), reason)),
+        };
+        let ranges = then.catalog.base_ranges(view_of(definition)?)?;
+        let own = ranges.iter().any(|range| writes_in(&scope.writes, range).next().is_some());
+        let pending = match self.changed(scope, &ranges, cut).await? {
             Changed::Gone(reason) => return Ok(live(scope, name, Some(cut), reason)),
             Changed::Nothing if !own && scope.session.path != PathChoice::Hybrid => {
                 let reason = "nothing changed since the cut";
@@ -133,24 +144,18 @@ impl Engine {
         let with = if own { " and the transaction's own writes" } else { "" };
         let reason = format!("{pending} since the cut{with}");
         let (path, _) = stored(scope, name, ReadPath::Hybrid, cut, scope.at, reason);
-        let view = HybridView::new(self.clone(), scope.clone(), Arc::clone(definition), cut);
+        let view = HybridView::new(self.clone(), then, Arc::clone(definition), cut);
         Ok((path, Route::Hybrid(Arc::new(view))))
     }
 
     /// Whether there are changes of the base tables in (S_k, T].
-    async fn changed(
-        &self,
-        scope: &Scope,
-        tables: &[Arc<TableDefinition>],
-        cut: Timestamp,
-    ) -> Result<Changed> {
+    async fn changed(&self, scope: &Scope, ranges: &[KeyRange], cut: Timestamp) -> Result<Changed> {
         if scope.at <= cut {
             return Ok(Changed::Nothing);
         }
-        let ranges: Vec<KeyRange> = tables.iter().map(|table| table_range(&table.info)).collect();
         let mut next = None;
         loop {
-            let page = match self.store().changes(&ranges, cut, scope.at, next, PEEKED_CHANGES).await {
+            let page = match self.store().changes(ranges, cut, scope.at, next, PEEKED_CHANGES).await {
                 Ok(page) => page,
                 Err(error) if error.is_history_gone() => return Ok(Changed::Gone(error.to_string())),
                 Err(error) => return Err(error),
@@ -164,6 +169,53 @@ impl Engine {
                 return Ok(Changed::Nothing);
             }
         }
+    }
+
+    /// What a view's read fix reads by: TiDB's definitions are those of the cut, by which the rows up to T mean
+    /// what they meant. Or what TiDB changed in (S_k, T], so that nothing may be read across it.
+    async fn as_of_cut(
+        &self,
+        scope: &Scope,
+        definition: &Arc<TableDefinition>,
+        cut: Timestamp,
+    ) -> Result<AsOfCut> {
+        let view = view_of(definition)?;
+        if !scope.catalog.reads_foreign(&view.base_tables) || scope.at <= cut {
+            return Ok(AsOfCut::Same(scope.clone()));
+        }
+        let before = match self.catalog(cut).await {
+            Ok(before) => before,
+            Err(error) if error.is_history_gone() => return Ok(AsOfCut::Changed(error.to_string())),
+            Err(error) => return Err(error),
+        };
+        let catalog = scope.catalog.with_foreign_of(&before)?;
+        let plan = match self.view_plan(&catalog, definition) {
+            Ok(plan) => plan,
+            Err(error) if error.kind() == ErrorKind::Invalid => {
+                return Ok(AsOfCut::Changed(format!("the read fix cannot run: {error}")));
+            }
+            Err(error) => return Err(error),
+        };
+        let used = sql::used_columns(&plan);
+        Ok(match scope.catalog.changes_since(&before, &view.base_tables, &used) {
+            Some(reason) => AsOfCut::Changed(reason),
+            None => AsOfCut::Same(Scope { catalog, ..scope.clone() }),
+        })
+    }
+
+    /// The scope in which views that are read by their queries know the names of what is gone of TiDB's tables.
+    async fn with_known_names(&self, mut scope: Scope, decided: &[Decided]) -> Result<Scope> {
+        for view in decided.iter().filter(|view| matches!(view.route, Route::Live)) {
+            let base_tables = &view_of(&view.definition)?.base_tables;
+            if scope.catalog.reads_foreign(base_tables) && view.path.cut != Timestamp::ZERO {
+                match self.catalog(view.path.cut).await {
+                    Ok(before) => scope.catalog = scope.catalog.remembering(&before),
+                    Err(error) if error.is_history_gone() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(scope)
     }
 
     /// The epoch record of a job at a timestamp.
@@ -182,9 +234,16 @@ impl Engine {
         let Some(record) = self.epoch_record(job, scope.at).await? else { return Ok(None) };
         let mut ranges = Vec::new();
         for definition in views {
-            let tables = base_tables(scope, view_of(definition)?)?;
-            ranges.extend(tables.iter().map(|table| table_range(&table.info)));
+            match self.as_of_cut(scope, definition, record.cut).await? {
+                AsOfCut::Same(then) => ranges.extend(then.catalog.base_ranges(view_of(definition)?)?),
+                // Its job finds that too.
+                AsOfCut::Changed(_) => {
+                    return self.waiter().wait_cut(job, scope.at, scope.session.wait_timeout_ms).await;
+                }
+            }
         }
+        ranges.sort_by(|left, right| left.start.cmp(&right.start));
+        ranges.dedup();
         let idle = scope.at <= record.cut
             || match self.store().changes(&ranges, record.cut, scope.at, None, 1).await {
                 Ok(page) => page.changes.is_empty() && page.next.is_none(),
@@ -211,6 +270,8 @@ impl Engine {
         self.store().wait_visible(commit).await?;
         let scope = self.scope_at(&scope.session, cut, Writes::default()).await?;
         let published = self.catalog(commit).await?;
+        let mut scope = scope;
+        scope.catalog = scope.catalog.knowing_names_of(&published);
         let mut decided = Vec::new();
         for definition in views {
             let name = definition.full_name();
@@ -247,9 +308,9 @@ pub(crate) fn view_of(definition: &TableDefinition) -> Result<&ViewDefinition> {
 }
 
 /// A view's base tables.
-pub(crate) fn base_tables(scope: &Scope, view: &ViewDefinition) -> Result<Vec<Arc<TableDefinition>>> {
+pub(crate) fn base_tables(catalog: &Catalog, view: &ViewDefinition) -> Result<Vec<Arc<TableDefinition>>> {
     let table = |id| {
-        let table = scope.catalog.tables.get(id).cloned();
+        let table = catalog.tables.get(id).cloned();
         table.ok_or_else(|| Error::corrupt(format!("no base table {id}")))
     };
     view.base_tables.iter().map(table).collect()
@@ -260,7 +321,11 @@ pub(crate) fn table_source(store: &Arc<dyn Store>, tables: &[Arc<TableDefinition
     let all = |table: &Arc<TableDefinition>| {
         (Arc::new(table.info.clone()), (0..table.info.columns.len()).collect())
     };
-    TableSource::new(Arc::clone(store), tables.iter().map(all))
+    let mut source = TableSource::new(Arc::clone(store), tables.iter().map(all))?;
+    for table in tables {
+        source = source.partitioned(table.id(), table.physical_ids());
+    }
+    Ok(source)
 }
 
 /// A path to a view's query over the base tables.

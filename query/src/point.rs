@@ -45,7 +45,7 @@ impl Engine {
         let fields = fields
             .map(|(column, field)| Field::new(&column.name, field.data_type().clone(), column.nullable));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let batch = batch.with_schema(Arc::clone(&schema))?;
+        let batch = crate::select::renamed(&batch, &schema)?;
         Ok(Some(QueryResult {
             columns,
             schema,
@@ -79,9 +79,13 @@ fn point_of(scope: &Scope, query: &Query) -> Option<Point> {
         return None;
     }
     let table = base_table(scope, &from.relation)?;
+    if table.definition.physical_ids() != [table.definition.info.id] {
+        return None;
+    }
     let mut columns = Vec::new();
     for item in &select.projection {
         match item {
+            SelectItem::Wildcard(_) if !table.definition.refused_columns().is_empty() => return None,
             SelectItem::Wildcard(_) => {
                 let all = table.definition.info.columns.iter().enumerate();
                 columns.extend(all.map(|(at, column)| (at, column.name.clone())));

@@ -39,8 +39,21 @@ pub(crate) fn is_useful(info: &TableInfo, filter: &Expr) -> bool {
     column_of(info, filter).is_some_and(|column| info.primary_key.contains(&column))
 }
 
-/// The ranges to scan, in key order.
-pub(crate) fn ranges(info: &TableInfo, filters: &[Expr]) -> Result<Vec<KeyRange>> {
+/// The ranges to scan, in key order; the rows live under some ids, which are in ascending order.
+pub(crate) fn ranges(info: &TableInfo, physical_ids: &[i64], filters: &[Expr]) -> Result<Vec<KeyRange>> {
+    if let [one] = physical_ids
+        && *one == info.id
+    {
+        return ranges_of_one(info, filters);
+    }
+    let mut all = Vec::new();
+    for id in physical_ids {
+        all.extend(ranges_of_one(&TableInfo { id: *id, ..info.clone() }, filters)?);
+    }
+    Ok(all)
+}
+
+fn ranges_of_one(info: &TableInfo, filters: &[Expr]) -> Result<Vec<KeyRange>> {
     let filters: Vec<&Expr> = filters.iter().flat_map(conjuncts).collect();
     if let [column] = info.primary_key.as_slice()
         && let Some(values) = filters

@@ -18,6 +18,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use sql::catalog::TableDefinition;
 use store::{Key, KeyRange, Value};
 use tidb::{Handle, ROW_ID_COLUMN, ROW_ID_NAME, RowDecoder, TableInfo};
 use types::{Error, Result};
@@ -38,6 +39,8 @@ pub(crate) struct ContentFix {
 #[derive(Clone, Debug)]
 pub(crate) struct StoreTable {
     info: Arc<TableInfo>,
+    /// The ids in record keys, in ascending order.
+    physical_ids: Arc<[i64]>,
     schema: SchemaRef,
     reads: Reads,
     content: Option<Arc<ContentFix>>,
@@ -46,9 +49,20 @@ pub(crate) struct StoreTable {
 
 impl StoreTable {
     /// A table as of the reads' timestamp.
-    pub(crate) fn new(info: &TableInfo, reads: Reads, batch_rows: usize) -> StoreTable {
-        let schema = info.arrow_schema();
-        StoreTable { info: Arc::new(info.clone()), schema, reads, content: None, batch_rows }
+    pub(crate) fn new(definition: &TableDefinition, reads: Reads, batch_rows: usize) -> StoreTable {
+        let info = Arc::new(definition.info.clone());
+        let mut fields: Vec<Field> =
+            definition.visible_columns().iter().map(tidb::ColumnInfo::arrow_field).collect();
+        // They are there to be refused by name; no plan that runs reads them.
+        fields.extend(sql::refused_fields(definition));
+        StoreTable {
+            info,
+            physical_ids: definition.physical_ids().into(),
+            schema: Arc::new(Schema::new(fields)),
+            reads,
+            content: None,
+            batch_rows,
+        }
     }
 
     /// The same with the hidden row id as a further column, if the table has one.
@@ -69,12 +83,17 @@ impl StoreTable {
 
     /// A stream over some ranges.
     fn rows(&self, columns: &[usize], ranges: Vec<KeyRange>, limit: Option<usize>) -> Result<Rows> {
-        let positions: Vec<usize> = columns
-            .iter()
-            .map(|column| if *column < self.info.columns.len() { *column } else { ROW_ID_COLUMN })
-            .collect();
+        let position = |column: &usize| match self.schema.fields().get(*column) {
+            Some(field) if sql::is_refused(field) => {
+                let text = format!("column `{}` of table `{}` cannot be read", field.name(), self.info.name);
+                Err(Error::corrupt(text))
+            }
+            _ if *column < self.info.columns.len() => Ok(*column),
+            _ => Ok(ROW_ID_COLUMN),
+        };
+        let positions = columns.iter().map(position).collect::<Result<Vec<usize>>>()?;
         Ok(Rows {
-            decoder: RowDecoder::new(&self.info, &positions)?,
+            decoder: RowDecoder::new(&self.info, &positions)?.with_tables(&self.physical_ids),
             cursors: ranges.into_iter().map(|range| self.reads.scan(range)).collect(),
             retracted: self.content.as_ref().map(|content| content.retracted.clone()).unwrap_or_default(),
             added: self.content.as_ref().map(|content| content.added.clone()).unwrap_or_default(),
@@ -88,14 +107,9 @@ impl StoreTable {
 
     /// Every row, in key order, with all columns; for point reads and comparisons.
     pub(crate) fn all_rows(&self, columns: &[usize]) -> Result<Rows> {
-        self.rows(columns, vec![table_range(&self.info)], None)
+        let ranges = pushdown::ranges(&self.info, &self.physical_ids, &[])?;
+        self.rows(columns, ranges, None)
     }
-}
-
-/// The range of a table's records.
-pub(crate) fn table_range(info: &TableInfo) -> KeyRange {
-    let (start, end) = tidb::record_range(info.id);
-    KeyRange::new(start, end)
 }
 
 #[async_trait]
@@ -127,7 +141,7 @@ impl TableProvider for StoreTable {
             None => (0..self.schema.fields().len()).collect(),
         };
         let schema = Arc::new(self.schema.project(&columns)?);
-        let ranges = pushdown::ranges(&self.info, filters).map_err(external)?;
+        let ranges = pushdown::ranges(&self.info, &self.physical_ids, filters).map_err(external)?;
         // A limit over filters that are not applied exactly here would cut too early.
         let limit = if filters.is_empty() { limit } else { None };
         let scan = Scan { table: self.clone(), columns, schema: Arc::clone(&schema), ranges, limit };

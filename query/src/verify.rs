@@ -53,7 +53,7 @@ impl Engine {
         let record = self.epoch_record(view.job, scope.at).await?;
         let record = record.ok_or_else(|| Error::corrupt(format!("view '{name}' has no checkpoint")))?;
         let mut counted = Counted::new();
-        let stored = StoreTable::new(&definition.info, scope.reads(), scope.batch_rows);
+        let stored = StoreTable::new(&definition, scope.reads(), scope.batch_rows);
         let columns: Vec<usize> = (0..definition.info.columns.len()).collect();
         let mut rows = stored.all_rows(&columns)?;
         while let Some((key, value)) = rows.next_pair().await? {
@@ -62,8 +62,8 @@ impl Engine {
             count(&mut counted, (key, value.to_vec()), 1);
         }
         let mut at_cut = self.scope_at(settings, record.cut, Writes::default()).await?;
-        // The definition may be younger than the cut.
-        at_cut.catalog = Arc::clone(&scope.catalog);
+        // The definition may be younger than the cut; those of TiDB's tables are of the cut.
+        at_cut.catalog = scope.catalog.with_foreign_of(&at_cut.catalog)?;
         let plan = live_plan(&at_cut, &definition, view)?;
         let query = PlannedQuery { plan, columns: Vec::new() };
         let planned = self.ready(query, Vec::new(), record.cut).await?;

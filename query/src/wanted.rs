@@ -14,6 +14,7 @@ use datafusion::common::{Column, DFSchema};
 use datafusion::logical_expr::Expr;
 use datafusion::physical_expr::PhysicalExpr;
 use operators::Plan;
+use sql::catalog::TableDefinition;
 use store::KeyRange;
 use tidb::TableInfo;
 use types::{Delta, Error, Result, TableId};
@@ -58,18 +59,20 @@ impl Wanted {
         &self,
         view: &TableInfo,
         plan: &Plan,
-        tables: impl Iterator<Item = &'a TableInfo>,
+        tables: impl Iterator<Item = &'a TableDefinition>,
         state: &dyn Session,
     ) -> Result<BTreeMap<TableId, WantedRows>> {
         let origins: Vec<_> =
             self.conditions.iter().map(|condition| plan.origins(condition.column)).collect();
         let mut wanted = BTreeMap::new();
-        for info in tables {
-            let id = info.table_id();
+        for table in tables {
+            let (id, info) = (table.id(), &table.info);
             let mut tests = Vec::new();
             for (condition, origins) in self.conditions.iter().zip(&origins) {
                 let Some(columns) = origins.get(&id) else { continue };
                 let column_type = &view.columns[condition.column].column_type;
+                let columns = columns.iter().map(|number| table.column_position(*number));
+                let Some(columns) = columns.collect::<Option<Vec<usize>>>() else { continue };
                 // A column that was widened on the way is compared by other rules.
                 if columns.iter().all(|column| info.columns[*column].column_type == *column_type) {
                     let of = |column: &usize| renamed(&condition.expression, &info.columns[*column].name);
@@ -80,7 +83,7 @@ impl Wanted {
                 continue;
             }
             let single = tests.iter().filter(|any| any.len() == 1).flatten().cloned();
-            let ranges = pushdown::ranges(info, &single.collect::<Vec<Expr>>())?;
+            let ranges = pushdown::ranges(info, table.physical_ids(), &single.collect::<Vec<Expr>>())?;
             wanted.insert(id, WantedRows { ranges, mask: Mask::new(info, tests, state)? });
         }
         Ok(wanted)

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use source::Source;
 use sql::catalog::{Catalog, CatalogChange, TableDefinition, ViewState};
-use store::{Mutation, Snapshot};
+use store::{KeyRange, Mutation, Snapshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use types::records;
@@ -22,9 +22,9 @@ use types::{Error, ErrorKind, JobId, Result, TableId, Timestamp};
 
 use crate::board::FillProgress;
 use crate::ddl::{commit_ddl, fill_of};
-use crate::records::{FillPhase, FillPosition, encode, from_hex, rows_of, to_hex};
+use crate::records::{FillPhase, FillPosition, encode, from_hex, to_hex};
 use crate::shared::Shared;
-use crate::views::{Ends, ViewFault};
+use crate::views::{ChangedSince, Ends, ViewFault};
 use crate::worker::{AtStart, Worker, view_of};
 
 /// How a run of a fill ended.
@@ -111,6 +111,7 @@ impl FillRun {
         let catalog = shared.catalog_at(at).await?;
         let definition = catalog.tables.get(&view).filter(|known| is_filled_by(known, worker.job));
         let Some(definition) = definition.cloned() else { return Ok(None) };
+        let catalog = worker.as_of_read(&catalog).await?;
         let snapshot = Snapshot::new(Arc::clone(&shared.store), at);
         let position = FillPosition::read(&snapshot, worker.job).await?;
         let position =
@@ -122,7 +123,8 @@ impl FillRun {
         let mut bounds = Vec::new();
         if matches!(position.phase, FillPhase::Snapshot { .. }) {
             for table in &base_tables {
-                bounds.push(bounds_of(&at_snapshot, *table).await?);
+                let ranges = catalog.tables.get(table).map(|known| known.record_ranges());
+                bounds.push(bounds_of(&at_snapshot, &ranges.unwrap_or_default()).await?);
             }
         }
         shared.pass("runtime::fill_loaded")?;
@@ -193,7 +195,7 @@ impl FillRun {
             let page = match page {
                 Ok(page) => page,
                 Err(error) if error.is_history_gone() => {
-                    let fault = ViewFault { reason: error.message().to_owned(), key: None };
+                    let fault = ViewFault::new(error.message(), None);
                     self.worker.views.fault(self.view, fault);
                     break;
                 }
@@ -337,9 +339,13 @@ fn end_faulted(
     let Some(definition) = catalog.tables.get(&view).filter(|known| is_filled_by(known, fill)) else {
         return Ok(CatalogChange::default());
     };
-    let ViewFault { reason, key } = fault.clone();
+    let ViewFault { reason, key, changed } = fault.clone();
     let Some(old) = view_of(definition)?.replaces else {
-        let mut change = catalog.set_view_state(view, ViewState::Faulted { reason, key, at: cut })?;
+        let state = ViewState::Faulted { reason, key, at: cut };
+        let mut change = match changed {
+            Some(ChangedSince(before)) => catalog.fault_by_change(view, state, &before)?,
+            None => catalog.set_view_state(view, state)?,
+        };
         change.mutations.push(Mutation::delete(records::epoch_record_key(fill)));
         change.mutations.push(Mutation::delete(records::fill_position_key(fill)));
         return Ok(change);
@@ -355,10 +361,21 @@ fn end_faulted(
 }
 
 /// The first and the last key of a table at the snapshot; `None` if it is empty.
-async fn bounds_of(snapshot: &Snapshot, table: TableId) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-    let range = rows_of(table)?;
-    let first = snapshot.scan(&range, 1).await?.into_iter().next();
-    let last = snapshot.scan_reverse(&range, 1).await?.into_iter().next();
+async fn bounds_of(snapshot: &Snapshot, ranges: &[KeyRange]) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let mut first = None;
+    for range in ranges {
+        first = snapshot.scan(range, 1).await?.into_iter().next();
+        if first.is_some() {
+            break;
+        }
+    }
+    let mut last = None;
+    for range in ranges.iter().rev() {
+        last = snapshot.scan_reverse(range, 1).await?.into_iter().next();
+        if last.is_some() {
+            break;
+        }
+    }
     Ok(first.zip(last).map(|((first, _), (last, _))| (first.to_vec(), last.to_vec())))
 }
 

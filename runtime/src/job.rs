@@ -25,8 +25,12 @@ use crate::records::{
 };
 use crate::schedule::{Pending, Schedule};
 use crate::shared::Shared;
-use crate::views::{Ends, ViewFault, ViewPart};
+use crate::views::{ChangedSince, Ends, ViewFault, ViewPart};
 use crate::worker::{AtStart, SealedEpoch, Worker, view_of};
+
+/// How long a job that works by refreshes keeps its run between two of them: without it each pays for a
+/// take-over, a commit of its own.
+const KEPT_MS: u64 = 60_000;
 
 /// Runs a continuous job until shutdown.
 ///
@@ -48,7 +52,7 @@ pub(crate) async fn run(
 }
 
 /// Runs a job that works by refreshes until shutdown: takes over when a refresh is asked for or a full one
-/// is to be adopted, commits it, and lets go of everything.
+/// is to be adopted, commits it, and lets go of everything after a while.
 ///
 /// # Errors
 /// Whatever ends a refresh; the next run takes over and tries again.
@@ -58,6 +62,7 @@ pub(crate) async fn serve(
     door: Arc<JobDoor>,
     token: CancellationToken,
 ) -> Result<()> {
+    let mut kept = None;
     while !token.is_cancelled() {
         shared.board.waiting_for(job, "a refresh");
         let (cancel, to) =
@@ -67,18 +72,29 @@ pub(crate) async fn serve(
             // Dropped halfway it is as if the worker had died: the next take-over rolls its epoch back.
             () = cancel.cancelled() => {
                 door.finish(to);
-                true
+                Served { anything: true, run: None }
             }
-            served = serve_asked(&shared, job, &door, &token) => served?,
+            served = serve_asked(&shared, job, &door, &token, kept.take()) => served?,
         };
-        if !served {
+        kept = served.run;
+        if !served.anything {
+            let kept_ms = if kept.is_some() { KEPT_MS } else { u64::MAX };
             tokio::select! {
                 () = token.cancelled() => {}
                 () = door.poke.notified() => {}
+                () = tokio::time::sleep(Duration::from_millis(kept_ms)) => kept = None,
             }
         }
     }
     Ok(())
+}
+
+/// What came of a look at what is asked for.
+struct Served {
+    /// Whether something was.
+    anything: bool,
+    /// The run, at the frontier with its views loaded, for the next thing that is asked for soon.
+    run: Option<JobRun>,
 }
 
 /// Does one thing that is asked for, `false` if nothing is. Only one: the next has a cancellation of its own.
@@ -87,28 +103,35 @@ async fn serve_asked(
     job: JobId,
     door: &Arc<JobDoor>,
     token: &CancellationToken,
-) -> Result<bool> {
+    kept: Option<JobRun>,
+) -> Result<Served> {
     let offered = shared.offers.wanted_cut(job);
     let request = door.requested();
     let asked = request.as_ref().filter(|request| request.path != RefreshPath::Full).map(|one| one.to);
     let to = offered.or(asked);
     if to.is_none() && !door.wants_compaction() {
-        return Ok(false);
+        return Ok(Served { anything: false, run: kept });
     }
-    let worker = Worker::take_over(Arc::clone(shared), job, token.clone()).await?;
-    let door = Arc::clone(door);
-    let mut run = JobRun { worker, door, started: Instant::now(), last_opened_ms: 0 };
-    if let Some(to) = offered {
-        // What is replaced need not be brought up to date.
-        run.worker.skip_to(to);
-        run.commit(Target { request, adopts: true }).await?;
-        return Ok(true);
-    }
-    run.load().await?;
+    let mut run = match kept.filter(|_| offered.is_none()) {
+        Some(run) => run,
+        None => {
+            let worker = Worker::take_over(Arc::clone(shared), job, token.clone()).await?;
+            let door = Arc::clone(door);
+            let mut run = JobRun { worker, door, started: Instant::now(), last_opened_ms: 0 };
+            if let Some(to) = offered {
+                // What is replaced need not be brought up to date.
+                run.worker.skip_to(to);
+                run.commit(Target { request, adopts: true }).await?;
+                return Ok(Served { anything: true, run: None });
+            }
+            run.load().await?;
+            run
+        }
+    };
     let Some(to) = to else {
         // The view stays at its cut: only its runs change.
         run.commit(Target::default()).await?;
-        return Ok(true);
+        return Ok(Served { anything: true, run: Some(run) });
     };
     while run.worker.frontier.cut < to && !token.is_cancelled() {
         run.worker.absorb(to).await?;
@@ -116,7 +139,9 @@ async fn serve_asked(
         run.commit(Target { request: request.clone(), adopts: false }).await?;
     }
     run.door.finish(to);
-    Ok(true)
+    // A view that faulted is not there to be refreshed.
+    let run = Some(run).filter(|run| run.worker.frontier.cut >= to && run.worker.views.faults.is_empty());
+    Ok(Served { anything: true, run })
 }
 
 /// What an epoch is for.
@@ -143,6 +168,7 @@ impl JobRun {
         let catalog = self.worker.shared.catalog_at(at).await?;
         let own: Vec<Arc<TableDefinition>> =
             catalog.tables.values().filter(|known| self.worker.maintains(known)).cloned().collect();
+        let catalog = self.worker.as_of_read(&catalog).await?;
         for definition in own {
             self.worker.load_view(&catalog, &definition, at).await?;
         }
@@ -302,6 +328,7 @@ impl JobRun {
         let shared = Arc::clone(&self.worker.shared);
         let at = self.worker.commit_ts;
         let catalog = shared.catalog_at(at).await?;
+        let catalog = self.worker.as_of_read(&catalog).await?;
         for view in std::mem::take(&mut adoption.dropped) {
             self.worker.views.remove(view);
         }
@@ -416,8 +443,12 @@ impl AtStart for Adoption {
         self.dropped.clear();
         let mut changes: Vec<CatalogChange> = Vec::new();
         for (view, fault) in faults.iter().filter(|(view, _)| catalog.tables.contains_key(view)) {
-            let ViewFault { reason, key } = fault.clone();
-            changes.push(catalog.set_view_state(*view, ViewState::Faulted { reason, key, at: cut })?);
+            let ViewFault { reason, key, changed } = fault.clone();
+            let state = ViewState::Faulted { reason, key, at: cut };
+            changes.push(match changed {
+                Some(ChangedSince(before)) => catalog.fault_by_change(*view, state, &before)?,
+                None => catalog.set_view_state(*view, state)?,
+            });
         }
         let mut mutations = Vec::new();
         // Faults and adoptions could touch one definition; the fills wait for the next epoch.

@@ -15,6 +15,7 @@ mod adoption;
 mod fill;
 mod job;
 mod maintenance;
+mod rebuild;
 mod refresh;
 
 mod schedule;

@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use sql::catalog::{Catalog, CatalogChange, Refresh, TableDefinition, ViewDefinition, ViewState};
 use sql::{RefreshKind, Settings};
-use store::{Snapshot, Store};
+use store::{KeyRange, Snapshot, Store};
 use tokio_util::sync::CancellationToken;
-use types::{Error, JobId, Result, TableId, Timestamp};
+use types::{Error, ErrorKind, JobId, Result, TableId, Timestamp};
 
 use crate::board::Request;
 use crate::ddl::{commit_ddl, require_view};
-use crate::records::{RefreshRecord, read_epoch_record, rows_of};
+use crate::rebuild::Past;
+use crate::records::{RefreshRecord, read_epoch_record};
 use crate::worker::view_of;
 use crate::{RefreshPath, Runtime};
 
@@ -80,6 +81,14 @@ pub struct RefreshStatus {
     pub next_ms: Option<u64>,
     /// Why the last attempt failed.
     pub error: Option<String>,
+}
+
+/// Where a view's base tables are between two timestamps.
+enum Sources {
+    /// In these ranges.
+    Same(Vec<KeyRange>),
+    /// TiDB changed one: what happened.
+    Changed(String),
 }
 
 impl Runtime {
@@ -177,13 +186,57 @@ impl Runtime {
         }
         let last = RefreshRecord::read(&snapshot, definition.id()).await?;
         let source_rows = last.map(|last| last.source_rows);
-        self.choose(view, kind, plan, source_rows).await
+        match self.sources_between(view, cut, to).await? {
+            Sources::Same(ranges) => self.choose(&ranges, kind, plan, source_rows).await,
+            Sources::Changed(reason) if kind == RefreshKind::Incremental => {
+                Err(Error::mysql(1105, format!("{reason}: REFRESH ... FULL")))
+            }
+            Sources::Changed(reason) => {
+                Ok(RefreshPlan { reason, source_rows: source_rows.unwrap_or(0), ..plan })
+            }
+        }
+    }
+
+    /// Where a view's base tables are from one timestamp to another, unless TiDB changed one in between.
+    async fn sources_between(
+        &self,
+        view: &ViewDefinition,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Sources> {
+        let after = self.shared.catalog_at(to).await?;
+        if !after.reads_foreign(&view.base_tables) {
+            return Ok(Sources::Same(after.base_ranges(view)?));
+        }
+        let before = match self.shared.catalog_at(from).await {
+            Ok(before) => before,
+            Err(error) if error.is_history_gone() => {
+                return Ok(Sources::Changed("the history since the view's cut is gone".to_owned()));
+            }
+            Err(error) => return Err(error),
+        };
+        let settings = Settings { database: None, ..Settings::default() }.with_view(&view.settings);
+        let planned = after.with_foreign_of(&before)?;
+        let bound = planned.bound_to(view);
+        let used = self.shared.options.planner.plan_view(&bound, &view.query, &view.columns, &settings);
+        let used = match used {
+            Ok(plan) if plan.fingerprint == view.fingerprint => plan.used_columns(),
+            Ok(_) => return Ok(Sources::Changed("a view that it reads has other columns".to_owned())),
+            Err(error) if error.kind() == ErrorKind::Invalid => {
+                return Ok(Sources::Changed(error.message().to_owned()));
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(match after.changes_since(&before, &view.base_tables, &used) {
+            Some(reason) => Sources::Changed(reason),
+            None => Sources::Same(planned.base_ranges(view)?),
+        })
     }
 
     /// Chooses by what changed.
     async fn choose(
         &self,
-        view: &ViewDefinition,
+        ranges: &[KeyRange],
         kind: RefreshKind,
         plan: RefreshPlan,
         source_rows: Option<u64>,
@@ -194,7 +247,7 @@ impl Runtime {
             (_, Some(rows)) => (rows / CHANGE_COST_ROWS).max(CHANGES_FEW),
         };
         let from = plan.cut.unwrap_or_default();
-        let counted = match count_changes(&self.shared.store, view, from, plan.to, most).await? {
+        let counted = match count_changes(&self.shared.store, ranges, from, plan.to, most).await? {
             Some(counted) => counted,
             None if kind == RefreshKind::Incremental => {
                 return Err(Error::mysql(1105, "the history since the view's cut is gone: REFRESH ... FULL"));
@@ -247,7 +300,7 @@ impl Runtime {
         };
         door.ask(request.clone());
         let view = if plan.path == RefreshPath::Full {
-            let outcome = self.rebuild(id, plan.to).await;
+            let outcome = self.rebuild(definition, plan.to).await;
             door.finish(plan.to);
             outcome?
         } else {
@@ -285,9 +338,10 @@ impl Runtime {
     }
 
     /// A full refresh: the copy that is adopted.
-    async fn rebuild(&self, id: TableId, to: Timestamp) -> Result<TableId> {
+    async fn rebuild(&self, definition: &TableDefinition, to: Timestamp) -> Result<TableId> {
+        let past = self.past_of(definition, Some(to)).await?;
         let make = |catalog: &Catalog, now: Timestamp| {
-            let mut change = self.rebuilt(catalog, id, now, |_| ())?;
+            let mut change = self.rebuilt(catalog, definition.id(), now, &past, |_| ())?;
             change.fill_at = Some(to);
             Ok(change)
         };
@@ -303,12 +357,15 @@ impl Runtime {
         catalog: &Catalog,
         id: TableId,
         now: Timestamp,
+        past: &Past,
         change: impl FnOnce(&mut sql::catalog::NewView),
     ) -> Result<CatalogChange> {
-        let definition = catalog.tables.get(&id).ok_or_else(|| Error::mysql(1146, "the view was dropped"))?;
+        let planned = past.of(catalog)?;
+        let definition = planned.tables.get(&id).ok_or_else(|| Error::mysql(1146, "the view was dropped"))?;
         let view = view_of(definition)?;
+        let bound = planned.bound_to(view);
         let settings = Settings { database: None, now, ..Settings::default() }.with_view(&view.settings);
-        let plan = self.shared.options.planner.plan_view(catalog, &view.query, &view.columns, &settings)?;
+        let plan = self.shared.options.planner.plan_view(&bound, &view.query, &view.columns, &settings)?;
         catalog.rebuild_view(id, &plan, now, change)
     }
 
@@ -432,19 +489,18 @@ struct Counted {
 /// history is gone.
 async fn count_changes(
     store: &Arc<dyn Store>,
-    view: &ViewDefinition,
+    ranges: &[KeyRange],
     from: Timestamp,
     to: Timestamp,
     most: u64,
 ) -> Result<Option<Counted>> {
     let mut counted = Counted::default();
-    let ranges = view.base_tables.iter().map(|table| rows_of(*table)).collect::<Result<Vec<_>>>()?;
     if ranges.is_empty() || from >= to {
         return Ok(Some(counted));
     }
     let mut next = None;
     loop {
-        let page = match store.changes(&ranges, from, to, next, PAGE_CHANGES).await {
+        let page = match store.changes(ranges, from, to, next, PAGE_CHANGES).await {
             Ok(page) => page,
             Err(error) if error.is_history_gone() => return Ok(None),
             Err(error) => return Err(error),

@@ -22,14 +22,14 @@ use crate::adoption::Offers;
 use crate::board::{Board, Frontier, starting};
 use crate::ddl::{commit_ddl, fill_of, job_of_name};
 use crate::maintenance::{self, Maintenance};
-use crate::records::{ViewStats, rows_of};
+use crate::records::ViewStats;
 use crate::refresh::{self, Refreshing};
 use crate::shared::Shared;
 use crate::sweep::Swept;
 use crate::worker::view_of;
 use crate::{
     Checkpoint, EpochStatus, JobKind, JobStatus, LeaseStatus, OperatorStatus, Planner, RuntimeOptions,
-    Supervisor, ViewStatus, collect, director, lease,
+    Supervisor, ViewStatus, collect, director, lease, rebuild,
 };
 
 /// The longest pause of a waiter between two looks at the catalog: changes made here wake it at once.
@@ -118,6 +118,7 @@ impl Runtime {
             tasks.spawn("garbage collection", collect::collect(shared(), token.clone())),
             tasks.spawn("schedules of refreshes", refresh::schedule(runtime(), token.clone())),
             tasks.spawn("automatic maintenance", maintenance::automatic(runtime(), token.clone())),
+            tasks.spawn("rebuilds after changes of TiDB", rebuild::rebuild_changed(runtime(), token.clone())),
         ]
     }
 
@@ -319,9 +320,14 @@ impl Runtime {
                 // It may be published in between; the job's next epoch knows.
                 return Ok(false);
             }
-            for table in &view.base_tables {
-                ranges.push(rows_of(*table)?);
+            if matches!(view.state, ViewState::Faulted { .. }) {
+                continue;
             }
+            if catalog.reads_foreign(&view.base_tables) && !self.is_foreign_same(&catalog, known.cut).await? {
+                // TiDB may have changed what it reads; the job's next epoch knows.
+                return Ok(false);
+            }
+            ranges.extend(catalog.base_ranges(view)?);
         }
         ranges.sort_by(|left, right| left.start.cmp(&right.start));
         ranges.dedup();
@@ -330,6 +336,15 @@ impl Runtime {
         }
         match store.changes(&ranges, known.cut, at, None, 1).await {
             Ok(page) => Ok(page.changes.is_empty() && page.next.is_none()),
+            Err(error) if error.is_history_gone() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether TiDB's schema at a timestamp is that of a catalog.
+    async fn is_foreign_same(&self, catalog: &Catalog, at: Timestamp) -> Result<bool> {
+        match self.shared.catalog_at(at).await {
+            Ok(then) => Ok(then.foreign.stamp == catalog.foreign.stamp),
             Err(error) if error.is_history_gone() => Ok(false),
             Err(error) => Err(error),
         }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, NullArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Field, Schema};
-use operators::{Dataflow, DataflowOptions, Manifest, Operator, Plan, Rest, RunNamer, RunSource, SealedRun};
+use operators::{Dataflow, DataflowOptions, Manifest, Plan, Rest, RunNamer, RunSource, SealedRun};
 use sink::{Fold, SINK_STATE, SinkError, ViewSink, manifest_mutation};
 use source::{ChangesPage, RowFault, RowsPage};
-use sql::catalog::TableDefinition;
+use sql::catalog::{Catalog, TableDefinition};
 use store::Mutation;
 use types::{Delta, Epoch, Error, ErrorKind, Generation, JobId, Result, StateId, TableId};
 
@@ -22,12 +22,25 @@ use crate::records::{ViewStats, encode, rows_of, view_stats_key};
 use crate::supervisor::panic_text;
 
 /// Why a view was cut off.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct ViewFault {
     /// What happened.
     pub(crate) reason: String,
     /// The key of the row, in words, if one is known.
     pub(crate) key: Option<String>,
+    /// If TiDB changed a table: the catalog before, for the names that it had; the view is built anew.
+    pub(crate) changed: Option<ChangedSince>,
+}
+
+/// The catalog before a change of TiDB's.
+#[derive(Clone, Debug)]
+pub(crate) struct ChangedSince(pub(crate) Arc<Catalog>);
+
+impl ViewFault {
+    /// A fault, with the key of a row if one is known.
+    pub(crate) fn new(reason: impl Into<String>, key: Option<String>) -> ViewFault {
+        ViewFault { reason: reason.into(), key, changed: None }
+    }
 }
 
 /// One view's part of a sealed epoch.
@@ -68,8 +81,8 @@ pub(crate) struct View {
     fold: Fold,
     /// Stored rows as of what was sealed last.
     pub(crate) n_rows: u64,
-    /// Columns that the plan reads, by base table.
-    needed: BTreeMap<TableId, BTreeSet<usize>>,
+    /// Columns that the plan reads, by base table: the numbers that the plan has for them.
+    pub(crate) needed: BTreeMap<TableId, BTreeSet<usize>>,
 }
 
 /// What a view is opened from.
@@ -101,7 +114,7 @@ impl View {
         }
         let manifest = |state| stored.manifests.get(&state).cloned().unwrap_or_default();
         let manifests = (0..n_states).map(manifest).collect();
-        let needed = needed_columns(&plan);
+        let needed = sql::used_columns(&plan);
         let dataflow = Dataflow::open(plan, manifests, Arc::clone(runs), options)?;
         let sink = ViewSink::open(&definition.info, stored.manifests.get(&SINK_STATE), Arc::clone(runs))?;
         let n_rows = stored.stats.n_rows;
@@ -178,16 +191,6 @@ impl View {
         });
         operators
     }
-}
-
-fn needed_columns(plan: &Plan) -> BTreeMap<TableId, BTreeSet<usize>> {
-    let mut needed: BTreeMap<TableId, BTreeSet<usize>> = BTreeMap::new();
-    for node in &plan.nodes {
-        if let Operator::Source { table, columns } = &node.operator {
-            needed.entry(*table).or_default().extend(columns);
-        }
-    }
-    needed
 }
 
 /// All views of a job, and the faults that the next epoch will record.
@@ -280,7 +283,7 @@ impl Views {
                 self.running.iter().filter(|(_, view)| reads(view)).map(|(id, _)| *id).collect();
             for view in hit {
                 let key = Some(tidb::describe_key(&row.key));
-                self.fault(view, ViewFault { reason: row.reason.clone(), key });
+                self.fault(view, ViewFault::new(row.reason.clone(), key));
             }
         }
     }
@@ -314,7 +317,7 @@ impl Views {
                 Ok(Err(error)) => faults.push((*id, own_fault(error)?)),
                 Err(panic) => {
                     let reason = format!("panic: {}", panic_text(panic.as_ref()));
-                    faults.push((*id, ViewFault { reason, key: None }));
+                    faults.push((*id, ViewFault::new(reason, None)));
                 }
             }
         }
@@ -343,11 +346,9 @@ impl Views {
 /// The fault that an error is, unless it is not the view's own.
 fn own_fault(error: SinkError) -> Result<ViewFault> {
     match error {
-        SinkError::Fault(fault) => Ok(ViewFault { reason: fault.reason, key: fault.key }),
+        SinkError::Fault(fault) => Ok(ViewFault::new(fault.reason, fault.key)),
         SinkError::Other(error) => match error.kind() {
-            ErrorKind::Invalid | ErrorKind::Corrupt => {
-                Ok(ViewFault { reason: error.message().to_owned(), key: None })
-            }
+            ErrorKind::Invalid | ErrorKind::Corrupt => Ok(ViewFault::new(error.message(), None)),
             ErrorKind::Conflict | ErrorKind::Fenced | ErrorKind::Unavailable | ErrorKind::Closed => {
                 Err(error)
             }
@@ -359,12 +360,21 @@ fn own_fault(error: SinkError) -> Result<ViewFault> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     columns: BTreeMap<TableId, (Vec<usize>, usize)>,
+    foreign: BTreeSet<TableId>,
 }
 
 impl Tables {
-    /// Adds a table with the positions that are read, in order, and the number of its public columns.
-    pub(crate) fn add(&mut self, table: TableId, columns: Vec<usize>, n_columns: usize) {
-        self.columns.insert(table, (columns, n_columns));
+    /// Adds a table with the numbers of the columns that are read, in order.
+    pub(crate) fn add(&mut self, table: TableId, columns: Vec<usize>, definition: &TableDefinition) {
+        self.columns.insert(table, (columns, definition.width()));
+        if definition.foreign.is_some() {
+            self.foreign.insert(table);
+        }
+    }
+
+    /// Whether a table is TiDB's.
+    pub(crate) fn is_foreign(&self, table: TableId) -> bool {
+        self.foreign.contains(&table)
     }
 
     /// Some of the columns that were read, where a dataflow expects them; all others hold nothing. The two

@@ -8,6 +8,8 @@
 //! generation resumes from the frontier. Between two epochs every view stands exactly at the frontier's
 //! cut plus what was absorbed since.
 
+mod foreign;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, TableId, Timesta
 use crate::records::ViewStats;
 use crate::shared::Shared;
 use crate::transaction::{EpochTransaction, Prewritten, assert_distinct, repeat};
-use crate::views::{Ends, Stored, Tables, View, ViewFault, ViewPart, Views};
+use crate::views::{ChangedSince, Ends, Stored, Tables, View, ViewFault, ViewPart, Views};
 use crate::{EpochStatus, LOSES_ROWS};
 
 /// Source changes of one page.
@@ -133,7 +135,8 @@ impl Worker {
         })
     }
 
-    /// Opens a view over its state at a timestamp and adds it; a plan that is not the stored one faults it.
+    /// Opens a view over its state at a timestamp and adds it; a plan that is not the stored one faults it. Of
+    /// TiDB's tables the catalog says what they were at `read_to` ([`Worker::as_of_read`]).
     ///
     /// # Errors
     /// What is not the view's own fault.
@@ -155,7 +158,11 @@ impl Worker {
                 Ok(())
             }
             Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Corrupt) => {
-                self.views.fault(id, ViewFault { reason: error.message().to_owned(), key: None });
+                let mut fault = ViewFault::new(error.message(), None);
+                // What it reads of TiDB, or a view over that, is not what it was.
+                let is_foreign = catalog.reads_foreign(&view_of(definition)?.base_tables);
+                fault.changed = is_foreign.then(|| ChangedSince(Arc::clone(catalog)));
+                self.views.fault(id, fault);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -180,6 +187,7 @@ impl Worker {
             let view = view_of(&definition)?;
             let settings =
                 sql::Settings { database: None, ..sql::Settings::default() }.with_view(&view.settings);
+            let catalog = catalog.bound_to(view);
             let planned = planner.plan_view(&catalog, &view.query, &view.columns, &settings)?;
             if planned.fingerprint != view.fingerprint {
                 return Err(Error::invalid("plan changed: the stored state belongs to another plan"));
@@ -189,7 +197,7 @@ impl Worker {
         self.shared.supervisor.blocking("opening a view", open).await
     }
 
-    /// Reads the base tables that the views need now.
+    /// Reads the base tables that the views need now; TiDB's as they were at `read_to`.
     ///
     /// # Errors
     /// `Corrupt` if a base table is not in the catalog.
@@ -202,10 +210,19 @@ impl Worker {
                 .get(&table)
                 .ok_or_else(|| Error::corrupt(format!("base table {table} of job {} is gone", self.job)))?;
             let columns: Vec<usize> = columns.into_iter().collect();
-            tables.add(table, columns.clone(), definition.info.columns.len());
-            needed.push((Arc::new(definition.info.clone()), columns));
+            tables.add(table, columns.clone(), definition);
+            let positions = columns.iter().map(|number| definition.column_position(*number));
+            let positions: Option<Vec<usize>> = positions.collect();
+            let positions =
+                positions.ok_or_else(|| Error::corrupt(format!("a column of base table {table} is gone")))?;
+            needed.push((definition, positions));
         }
-        self.source = Arc::new(TableSource::new(Arc::clone(&self.shared.store), needed)?);
+        let infos = needed.iter().map(|(table, positions)| (Arc::new(table.info.clone()), positions.clone()));
+        let mut source = TableSource::new(Arc::clone(&self.shared.store), infos)?;
+        for (table, _) in &needed {
+            source = source.partitioned(table.id(), table.physical_ids());
+        }
+        self.source = Arc::new(source);
         self.tables = Arc::new(tables);
         Ok(())
     }
@@ -221,6 +238,7 @@ impl Worker {
     /// # Errors
     /// What the store says.
     pub(crate) async fn absorb(&mut self, to: Timestamp) -> Result<()> {
+        self.look_for_changes(to).await?;
         let mut to = to;
         let mut cursor: Option<ChangeCursor> = None;
         while self.read_to < to {
@@ -281,7 +299,7 @@ impl Worker {
             .map(View::id)
             .collect();
         for view in reading {
-            self.views.fault(view, ViewFault { reason: error.message().to_owned(), key: None });
+            self.views.fault(view, ViewFault::new(error.message(), None));
         }
     }
 
@@ -414,7 +432,7 @@ impl Worker {
         self.shared.pass("runtime::prewritten")?;
         if let Prewritten::Foreign { view, key, reason } = &prewritten {
             let key = Some(tidb::describe_key(key));
-            self.views.fault(*view, ViewFault { reason: (*reason).to_owned(), key });
+            self.views.fault(*view, ViewFault::new(*reason, key));
             sealed.parts.remove(view);
         }
         let done = prewritten == Prewritten::Done;
@@ -466,6 +484,7 @@ impl Worker {
             }
         }
         self.definitions = definitions;
+        let catalog = self.as_of_read(&catalog).await?;
         self.bind_sources(&catalog)?;
         self.shared.pass("runtime::definitions_loaded")
     }

@@ -24,9 +24,25 @@ struct NeededTable {
     info: Arc<TableInfo>,
     columns: Vec<usize>,
     schema: SchemaRef,
-    range: KeyRange,
+    /// The ids in record keys, in ascending order: the table's own, or one a partition.
+    physical_ids: Vec<i64>,
     /// Where changes are read; the whole table if nobody narrowed it.
     changed: Vec<KeyRange>,
+}
+
+impl NeededTable {
+    /// The ranges of the rows' keys, in order.
+    fn ranges(&self) -> Vec<KeyRange> {
+        let range = |id: &i64| {
+            let (start, end) = record_range(*id);
+            KeyRange::new(start, end)
+        };
+        self.physical_ids.iter().map(range).collect()
+    }
+
+    fn decoder(&self) -> Result<RowDecoder> {
+        Ok(RowDecoder::new(&self.info, &self.columns)?.with_tables(&self.physical_ids))
+    }
 }
 
 impl TableSource {
@@ -42,12 +58,23 @@ impl TableSource {
         let mut needed = BTreeMap::new();
         for (info, columns) in tables {
             let schema = RowDecoder::new(&info, &columns)?.schema();
-            let (start, end) = record_range(info.id);
-            let range = KeyRange::new(start, end);
-            let changed = vec![range.clone()];
-            needed.insert(info.table_id(), NeededTable { info, columns, schema, range, changed });
+            let (id, physical_ids) = (info.table_id(), vec![info.id]);
+            let mut table = NeededTable { info, columns, schema, physical_ids, changed: Vec::new() };
+            table.changed = table.ranges();
+            needed.insert(id, table);
         }
         Ok(TableSource { store, tables: needed })
+    }
+
+    /// The same, but the rows of a table live under these ids, one a partition.
+    #[must_use]
+    pub fn partitioned(mut self, table: TableId, physical_ids: &[i64]) -> TableSource {
+        if let Some(needed) = self.tables.get_mut(&table) {
+            needed.physical_ids = physical_ids.to_vec();
+            needed.physical_ids.sort_unstable();
+            needed.changed = needed.ranges();
+        }
+        self
     }
 
     /// The same, but of a table's changes only those of keys in some ranges, which are in order and apart.
@@ -65,23 +92,29 @@ impl TableSource {
         self.tables.get(&table).map(|needed| needed.columns.as_slice())
     }
 
-    /// A page of a table's rows at a timestamp, within a range of keys.
+    /// A page of a table's rows at a timestamp, within ranges of keys that are in order and apart.
     ///
     /// # Errors
     /// `Invalid` if the source has no such table, otherwise what the store answers.
-    pub async fn read_range(
+    pub async fn read_ranges(
         &self,
         table: TableId,
         at: Timestamp,
-        range: KeyRange,
+        ranges: &[KeyRange],
         limit: usize,
     ) -> Result<RowsPage> {
         let needed = self.needed(table)?;
         let limit = limit.max(1);
         let snapshot = Snapshot::new(Arc::clone(&self.store), at);
-        let pairs = snapshot.scan(&range, limit).await?;
+        let mut pairs = Vec::new();
+        for range in ranges {
+            pairs.extend(snapshot.scan(range, limit - pairs.len()).await?);
+            if pairs.len() >= limit {
+                break;
+            }
+        }
         let done = pairs.len() < limit;
-        let mut decoder = RowDecoder::new(&needed.info, &needed.columns)?;
+        let mut decoder = needed.decoder()?;
         let mut page = RowsPage {
             delta: Delta::empty(Arc::clone(&needed.schema)),
             last_key: pairs.last().map(|(key, _)| key.clone()),
@@ -97,6 +130,15 @@ impl TableSource {
         }
         page.delta = Delta::inserts(decoder.finish()?);
         Ok(page)
+    }
+
+    /// Which table the keys with an id belong to.
+    fn by_physical_id(&self) -> BTreeMap<i64, TableId> {
+        let ids = |(table, needed): (&TableId, &NeededTable)| {
+            let table = *table;
+            needed.physical_ids.clone().into_iter().map(move |id| (id, table))
+        };
+        self.tables.iter().flat_map(ids).collect()
     }
 
     fn needed(&self, table: TableId) -> Result<&NeededTable> {
@@ -121,11 +163,14 @@ impl Source for TableSource {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<RowsPage> {
-        let mut range = self.needed(table)?.range.clone();
+        let mut ranges = self.needed(table)?.ranges();
         if let Some(after) = after {
-            range.start = next_key(after).into();
+            ranges.retain(|range| range.end.as_ref() > after);
+            if let Some(first) = ranges.first_mut().filter(|first| first.start.as_ref() <= after) {
+                first.start = next_key(after).into();
+            }
         }
-        self.read_range(table, at, range, limit).await
+        self.read_ranges(table, at, &ranges, limit).await
     }
 
     async fn read_changes(
@@ -138,8 +183,10 @@ impl Source for TableSource {
         if self.tables.is_empty() || from >= to {
             return Ok(ChangesPage::default());
         }
-        let ranges: Vec<KeyRange> =
+        let mut ranges: Vec<KeyRange> =
             self.tables.values().flat_map(|needed| needed.changed.iter().cloned()).collect();
+        ranges.sort_by(|left, right| left.start.cmp(&right.start));
+        let tables = self.by_physical_id();
         let next = cursor.map(|cursor| (cursor.commit_ts, cursor.key));
         let stored = self.store.changes(&ranges, from, to, next, limit.max(1)).await?;
         let mut decoders: BTreeMap<TableId, ChangeDecoder> = BTreeMap::new();
@@ -155,7 +202,7 @@ impl Source for TableSource {
                 change.commit_ts
             );
             page.n_bytes += n_bytes(change);
-            let table = table_of(&change.key)?;
+            let table = table_of(&tables, &change.key)?;
             let decoder = match decoders.entry(table) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => new.insert(ChangeDecoder::new(self.needed(table)?)?),
@@ -174,7 +221,7 @@ impl Source for TableSource {
     }
 
     async fn resolved(&self) -> Result<Timestamp> {
-        let ranges: Vec<KeyRange> = self.tables.values().map(|needed| needed.range.clone()).collect();
+        let ranges: Vec<KeyRange> = self.tables.values().flat_map(NeededTable::ranges).collect();
         self.store.resolved(&ranges).await
     }
 }
@@ -187,7 +234,7 @@ struct ChangeDecoder {
 
 impl ChangeDecoder {
     fn new(needed: &NeededTable) -> Result<ChangeDecoder> {
-        Ok(ChangeDecoder { decoder: RowDecoder::new(&needed.info, &needed.columns)?, weights: Vec::new() })
+        Ok(ChangeDecoder { decoder: needed.decoder()?, weights: Vec::new() })
     }
 
     /// Appends both rows of a change, or neither.
@@ -220,9 +267,9 @@ fn n_bytes(change: &Change) -> u64 {
     (change.key.len() + values.iter().map(|value| value.as_ref().map_or(0, Bytes::len)).sum::<usize>()) as u64
 }
 
-fn table_of(key: &[u8]) -> Result<TableId> {
-    let table = table_of_key(key).and_then(|id| u64::try_from(id).ok());
-    table.map(TableId).ok_or_else(|| Error::corrupt("the store answered a key outside the tables"))
+fn table_of(tables: &BTreeMap<i64, TableId>, key: &[u8]) -> Result<TableId> {
+    let table = table_of_key(key).and_then(|id| tables.get(&id).copied());
+    table.ok_or_else(|| Error::corrupt("the store answered a key outside the tables"))
 }
 
 fn fault(table: TableId, row_error: RowError) -> RowFault {

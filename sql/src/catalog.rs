@@ -4,16 +4,22 @@
 //! them also rewrites the catalog's version key, which is how a cached catalog is known to be right at a
 //! timestamp. Names are compared in lower case, as MySQL does where table names are case-insensitive.
 
+mod binding;
 mod change;
+mod foreign;
+mod foreign_load;
 mod load;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use binding::{BoundColumn, BoundTable, KnownTable};
 pub use change::{CatalogChange, DropKind, DropOptions, NewView, Refresh, SYSTEM_DATABASES};
+pub use foreign::{ForeignSchema, ForeignTable, Refusal, RefusedName, SchemaStamp};
 pub use load::CatalogCache;
 
 use serde::{Deserialize, Serialize};
+use store::KeyRange;
 use types::{Error, JobId, Result, TableId, Timestamp};
 
 /// The definition of a table or view.
@@ -25,6 +31,9 @@ pub struct TableDefinition {
     pub info: tidb::TableInfo,
     /// What makes it a view; `None` for a base table.
     pub view: Option<ViewDefinition>,
+    /// What makes it a table of TiDB, which Tidemill only reads. Never in a record: TiDB's own say it.
+    #[serde(skip)]
+    pub foreign: Option<Arc<ForeignTable>>,
 }
 
 impl TableDefinition {
@@ -79,6 +88,12 @@ pub struct ViewDefinition {
     pub fingerprint: String,
     /// When the definition was created.
     pub created_ts: Timestamp,
+    /// Tables of TiDB that the query names, and what its names for them and their columns stand for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bound: Vec<BoundTable>,
+    /// Faulted because TiDB changed a table: it is built anew as soon as its query can be planned.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rebuild: bool,
 }
 
 impl ViewDefinition {
@@ -128,20 +143,29 @@ pub struct Catalog {
     pub version: u64,
     /// The next id for a table, a view or a job.
     pub next_id: u64,
-    /// Database names, as declared.
+    /// Database names, as declared; TiDB's after the own ones.
     pub databases: Vec<String>,
+    /// How many of them are own ones.
+    pub n_own_databases: usize,
     /// Definitions by id.
     pub tables: BTreeMap<TableId, Arc<TableDefinition>>,
     /// Ids by database and name, in lower case. A view under construction that replaces another is not here.
     pub names: BTreeMap<(String, String), TableId>,
+    /// TiDB's side, whose tables and databases are among the others; empty without a TiDB.
+    pub foreign: Arc<ForeignSchema>,
+    /// What names stand for in the text of the view that is being planned, in lower case.
+    pub bound: BTreeMap<(String, String), Result<Arc<TableDefinition>>>,
 }
 
 impl Catalog {
-    /// Finds a table or view by name.
+    /// Finds a table or view that can be read by name.
     #[must_use]
     pub fn find(&self, database: &str, name: &str) -> Option<&Arc<TableDefinition>> {
-        let id = self.names.get(&(database.to_lowercase(), name.to_lowercase()))?;
-        self.tables.get(id)
+        let key = (database.to_lowercase(), name.to_lowercase());
+        if let Some(bound) = self.bound.get(&key) {
+            return bound.as_ref().ok();
+        }
+        self.tables.get(self.names.get(&key)?).filter(|definition| definition.refusal().is_none())
     }
 
     /// Whether there is a database of that name.
@@ -153,15 +177,33 @@ impl Catalog {
     /// Finds a table or view by name, or says why not.
     ///
     /// # Errors
-    /// MySQL 1049 or 1146.
+    /// MySQL 1049 or 1146; 1235 for a table of TiDB that cannot be read.
     pub fn require(&self, database: &str, name: &str) -> Result<&Arc<TableDefinition>> {
         if let Some(definition) = self.find(database, name) {
             return Ok(definition);
+        }
+        if let Some(refusal) = self.refusal(database, name) {
+            return Err(refusal);
         }
         if !self.has_database(database) && !change::is_system(database) {
             return Err(Error::mysql(1049, format!("Unknown database '{database}'")));
         }
         Err(Error::mysql(1146, format!("Table '{database}.{name}' doesn't exist")))
+    }
+
+    /// The ranges of the rows' keys of a view's base tables.
+    ///
+    /// # Errors
+    /// `Corrupt` if a table is not there.
+    pub fn base_ranges(&self, view: &ViewDefinition) -> Result<Vec<KeyRange>> {
+        let mut ranges = Vec::new();
+        for id in &view.base_tables {
+            let table = self.tables.get(id).ok_or_else(|| Error::corrupt(format!("no base table {id}")))?;
+            ranges.extend(table.record_ranges());
+        }
+        ranges.sort_by(|left, right| left.start.cmp(&right.start));
+        ranges.dedup();
+        Ok(ranges)
     }
 
     /// The views that name a table or view directly, those under construction too.

@@ -24,11 +24,14 @@ mod view;
 pub use error::from_datafusion;
 pub use expression::PhysicalExpression;
 pub use parse::{bind, bind_nulls, parse, parse_expression};
-pub use plan::{OutputColumn, PlannedQuery, Resolver, plan_expressions, plan_query, session_state};
+pub use plan::{
+    OutputColumn, PlannedQuery, Resolver, is_refused, plan_expressions, plan_query, refused_fields,
+    session_state,
+};
 pub use settings::{DEFAULT_SQL_MODE, DivisionByZero, Literal, Settings};
 pub use sqlparser::ast;
 pub use statement::{
     AlterView, ColumnDefinition, CreateMaterializedView, CreateTable, ParsedStatement, QueryStatement,
     RefreshKind, RefreshMaterializedView, SetItem, SetScope, SetValue, Show, Statement, TableName,
 };
-pub use view::{ViewPlan, plan_stored_view, plan_view};
+pub use view::{ViewPlan, check_view_types, plan_stored_view, plan_view, used_columns};

@@ -3,6 +3,7 @@
 mod context;
 mod lower_case;
 mod output;
+mod refused;
 mod rules;
 
 use std::sync::{Arc, OnceLock};
@@ -28,6 +29,7 @@ use crate::{Settings, aggregates, from_datafusion};
 
 pub(crate) use context::{Context, parser_options};
 pub(crate) use output::{Declared, Known, OutputNames, column_types, fraction_digits, known};
+pub use refused::{is_refused, refused_fields};
 pub(crate) use rules::{CrossJoins, PushDown};
 
 /// Finds what a name in a query stands for. Implemented by whoever runs the query.
@@ -44,6 +46,13 @@ pub trait Resolver: Send + Sync {
     fn columns(&self, database: &str, name: &str) -> Option<Vec<ColumnInfo>> {
         let _ = (database, name);
         None
+    }
+
+    /// The names of columns that a table has and that cannot be read; its source has fields for them after the
+    /// others ([`refused_fields`]).
+    fn refused(&self, database: &str, name: &str) -> Vec<String> {
+        let _ = (database, name);
+        Vec::new()
     }
 }
 
@@ -127,7 +136,9 @@ pub fn plan_query(query: &ast::Query, resolver: &dyn Resolver, settings: &Settin
 /// The names of a table's columns, in lower case.
 pub(crate) fn table_columns(resolver: &dyn Resolver, database: &str, name: &str) -> Result<Vec<String>> {
     if let Some(columns) = resolver.columns(database, name) {
-        return Ok(columns.iter().map(|column| column.name.to_lowercase()).collect());
+        let columns = columns.into_iter().map(|column| column.name);
+        let refused = resolver.refused(database, name);
+        return Ok(columns.chain(refused).map(|column| column.to_lowercase()).collect());
     }
     let source = resolver.table(database, name)?;
     Ok(source.schema().fields().iter().map(|field| field.name().to_lowercase()).collect())
@@ -144,6 +155,7 @@ pub(crate) fn logical_plan(
     let statement = ast::Statement::Query(Box::new(query));
     let plan = planner.sql_statement_to_plan(statement).map_err(from_datafusion)?;
     drop(planner);
+    refused::refuse_unreadable(&plan)?;
     let declared = context.into_declared();
     let plan = lower_plan(plan, library, &declared)
         .and_then(|plan| no_conditions(plan, library))

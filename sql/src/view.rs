@@ -11,16 +11,18 @@ mod join;
 mod names;
 mod refuse;
 
-use std::collections::BTreeSet;
+pub use names::check_view_types;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::{Optimizer, OptimizerRule};
-use operators::Plan;
+use operators::{Operator, Plan};
 use tidb::ColumnInfo;
 use types::{Error, Result, TableId};
 
-use crate::catalog::{Catalog, TableDefinition};
+use crate::catalog::{BoundTable, Catalog, TableDefinition};
 use crate::class;
 use crate::clause::located;
 use crate::functions::Library;
@@ -45,6 +47,28 @@ pub struct ViewPlan {
     pub query: String,
     /// A hash of the plan: state of one fingerprint is never used under another.
     pub fingerprint: String,
+    /// Tables of TiDB that the query names, and what its names stand for.
+    pub bound: Vec<BoundTable>,
+}
+
+impl ViewPlan {
+    /// The columns that the plan reads of each base table, by the numbers that plans have for them.
+    #[must_use]
+    pub fn used_columns(&self) -> BTreeMap<TableId, BTreeSet<usize>> {
+        used_columns(&self.plan)
+    }
+}
+
+/// The columns that a plan reads of each base table, by their numbers.
+#[must_use]
+pub fn used_columns(plan: &Plan) -> BTreeMap<TableId, BTreeSet<usize>> {
+    let mut used: BTreeMap<TableId, BTreeSet<usize>> = BTreeMap::new();
+    for node in &plan.nodes {
+        if let Operator::Source { table, columns } = &node.operator {
+            used.entry(*table).or_default().extend(columns);
+        }
+    }
+    used
 }
 
 /// Plans a view. `columns` is the column list of CREATE (may be empty); `text` is the query as written.
@@ -65,7 +89,8 @@ pub fn plan_stored_view(catalog: &Catalog, definition: &TableDefinition) -> Resu
         Error::mysql(1347, format!("'{}' is not a materialized view", definition.full_name()))
     })?;
     let settings = Settings { database: Some(definition.database.clone()), ..Settings::default() };
-    let plan = plan_view(catalog, &view.query, &view.columns, &settings.with_view(&view.settings))?;
+    let catalog = catalog.bound_to(view);
+    let plan = plan_view(&catalog, &view.query, &view.columns, &settings.with_view(&view.settings))?;
     if plan.fingerprint != view.fingerprint {
         return Err(Error::invalid("the view's plan is not the one that its state was built by"));
     }
@@ -85,6 +110,8 @@ fn plan_view_here(
     let written = query.clone();
     let names = rewrite.outermost(&mut query).map_err(|error| located(error, &written))?;
     let depends_on = named(catalog, &rewrite.tables)?;
+    let bound = rewrite.tables.iter().filter_map(|(database, name)| catalog.binding(database, name));
+    let bound: Vec<BoundTable> = bound.collect();
     let qualified = rewrite.qualified(text);
     let library = Library::new(settings)?;
     let (logical, declared) =
@@ -94,7 +121,7 @@ fn plan_view_here(
     // Before the optimizer makes constants of calls, whose types say more.
     let types = column_types(&logical, &declared);
     let optimised = optimise(logical)?;
-    let compiled = compile::compile(&optimised, catalog)?;
+    let compiled = compile::compile(&optimised)?;
     let columns = column_infos(&output, &optimised, types, &compiled)?;
     let key = choose_key(&compiled, &columns);
     Ok(ViewPlan {
@@ -105,6 +132,7 @@ fn plan_view_here(
         key,
         depends_on,
         query: qualified,
+        bound,
     })
 }
 

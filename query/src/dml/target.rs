@@ -39,6 +39,18 @@ pub(super) fn target(scope: &Scope, name: &ObjectName, verb: &str) -> Result<Arc
         let text = format!("The target table {full} of the {verb} is not {what}: it is a materialized view");
         return Err(Error::mysql(code, text));
     }
+    if definition.foreign.is_some() {
+        let (code, what) = match verb {
+            "INSERT" | "REPLACE" => (1471, "insertable-into"),
+            _ => (1288, "updatable"),
+        };
+        let full = definition.full_name();
+        let text = format!(
+            "The target table {full} of the {verb} is not {what}: it belongs to TiDB, whose indexes of it would \
+             go stale; change it through TiDB"
+        );
+        return Err(Error::mysql(code, text));
+    }
     Ok(Arc::clone(definition))
 }
 

@@ -46,7 +46,7 @@ fn pairs() -> TableInfo {
 fn kept(info: &TableInfo, columns: Vec<ArrayRef>, filters: &[Expr]) -> Vec<usize> {
     let batch = arrow::array::RecordBatch::try_new(info.arrow_schema(), columns).unwrap();
     let rows = RowEncoder::new(info).unwrap().encode_batch(&batch, None).unwrap();
-    let ranges = ranges(info, filters).unwrap();
+    let ranges = ranges(info, &[info.id], filters).unwrap();
     let inside = |key: &Vec<u8>| ranges.iter().any(|range| range.contains(key));
     rows.iter().enumerate().filter(|(_, (key, _))| inside(key)).map(|(row, _)| row).collect()
 }

@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, NullArray, RecordBatch};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::TryStreamExt;
 use operators::{Dataflow, DataflowOptions, RunNamer, RunSource};
 use query::{DmlResult, Engine, Options, PathChoice, QueryResult, ReadMode, ReadSettings, Transaction};
 use sink::{Fold, RunCache, ViewSink, manifest_mutation};
 use source::{Source, TableDelta, TableSource};
-use sql::catalog::{Catalog, DropKind, DropOptions, NewView, ViewState};
+use sql::catalog::{Catalog, DropKind, DropOptions, NewView, TableDefinition, ViewState};
 use sql::{Literal, Settings, Statement, TableName, ast};
 use store::{Key, KeyRange, Mutation, Snapshot, Store};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +29,24 @@ struct Maintained {
     dataflow: Dataflow,
     sink: ViewSink,
     source: TableSource,
+    tables: Vec<Arc<TableDefinition>>,
+}
+
+/// A delta of all columns of a table, each at the number that plans have for it.
+fn numbered(tables: &[Arc<TableDefinition>], changed: TableDelta) -> TableDelta {
+    let definition = tables.iter().find(|table| table.id() == changed.table).unwrap();
+    if definition.foreign.is_none() {
+        return changed;
+    }
+    let n_rows = changed.delta.n_rows();
+    let nothing: ArrayRef = Arc::new(NullArray::new(n_rows));
+    let mut columns = vec![("".to_owned(), nothing, true); definition.width()];
+    for (position, column) in definition.info.columns.iter().enumerate() {
+        let array = Arc::clone(changed.delta.column(position));
+        columns[definition.column_number(position)] = (column.name.clone(), array, !column.not_null);
+    }
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    TableDelta { table: changed.table, delta: changed.delta.with_batch(batch) }
 }
 
 /// The store, the engine, and the views.
@@ -182,17 +201,20 @@ impl Harness {
         }
         // The fill is at the job's cut: all views of a job have one.
         self.epoch().await;
-        let tables = plan.base_tables.iter().map(|id| {
-            let info = catalog.tables[id].info.clone();
-            let columns = (0..info.columns.len()).collect();
-            (Arc::new(info), columns)
-        });
-        let source = TableSource::new(Arc::clone(&self.store), tables).unwrap();
+        let tables: Vec<Arc<TableDefinition>> =
+            plan.base_tables.iter().map(|id| Arc::clone(&catalog.tables[id])).collect();
+        let infos = tables
+            .iter()
+            .map(|table| (Arc::new(table.info.clone()), (0..table.info.columns.len()).collect()));
+        let mut source = TableSource::new(Arc::clone(&self.store), infos).unwrap();
+        for table in &tables {
+            source = source.partitioned(table.id(), table.physical_ids());
+        }
         let options = DataflowOptions { parallelism: self.parallelism, ..DataflowOptions::default() };
         let runs = Arc::clone(&self.runs) as Arc<dyn RunSource>;
         let dataflow = Dataflow::open(Arc::new(plan.plan.clone()), Vec::new(), Arc::clone(&runs), options);
         let sink = ViewSink::open(&ready.info, None, runs).unwrap();
-        let mut maintained = Maintained { dataflow: dataflow.unwrap(), sink, source };
+        let mut maintained = Maintained { dataflow: dataflow.unwrap(), sink, source, tables };
         let cut = self.record.cut;
         let mut deltas = Vec::new();
         for table in maintained.source.tables() {
@@ -226,9 +248,10 @@ impl Harness {
         deltas: Vec<TableDelta>,
     ) -> Vec<Mutation> {
         let (sealed_runs, mutations) = tokio::task::block_in_place(|| {
-            let Maintained { dataflow, sink, .. } = maintained;
-            for TableDelta { table, delta } in &deltas {
-                dataflow.push(*table, delta).unwrap();
+            let Maintained { dataflow, sink, tables, .. } = maintained;
+            for changed in deltas {
+                let TableDelta { table, delta } = numbered(tables, changed);
+                dataflow.push(table, &delta).unwrap();
             }
             let output = dataflow.barrier().unwrap();
             let mut namer = RunNamer::new(MAIN_JOB, Generation(1), epoch, view);

@@ -6,3 +6,6 @@ mod harness;
 mod histories;
 mod paths;
 mod reading;
+mod tidb_meta;
+mod tidb_tables;
+mod tidb_views;

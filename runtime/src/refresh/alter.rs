@@ -12,6 +12,7 @@ use types::{Error, Result, TableId, Timestamp};
 
 use crate::ddl::{commit_ddl, job_of_name, require_view};
 use crate::maintenance::{begun, check_stored};
+use crate::rebuild::Past;
 use crate::records::read_epoch_record;
 use crate::worker::view_of;
 use crate::{MaintenanceKind, Runtime};
@@ -94,6 +95,8 @@ impl Runtime {
         let Some(refresh) = options.get("refresh").map(|text| Refresh::parse(text)).transpose()? else {
             return Ok(());
         };
+        let (_, definition) = self.view_now(database, name).await?;
+        let past = self.past_of(&definition, None).await?;
         let make = |catalog: &Catalog, now: Timestamp| {
             let definition = require_view(catalog, database, name)?;
             let (id, view) = (definition.id(), view_of(definition)?);
@@ -105,7 +108,7 @@ impl Runtime {
                 (false, false) => Ok(CatalogChange::default()),
                 (true, true) => catalog.set_refresh(id, refresh, false),
                 (false, true) => catalog.detach_view(id, refresh, false),
-                (true, false) => self.made_continuous(catalog, id, now),
+                (true, false) => self.made_continuous(catalog, id, now, &past),
             }
         };
         let change = commit_ddl(&self.shared, &make).await?;
@@ -166,6 +169,7 @@ impl Runtime {
             Some(job) => read_epoch_record(&snapshot, job).await?.map(|record| record.cut),
             None => None,
         };
+        let past = self.past_of(&definition, cut).await?;
         let make = |catalog: &Catalog, now: Timestamp| {
             let definition = require_view(catalog, database, name)?;
             let (id, view) = (definition.id(), view_of(definition)?);
@@ -184,7 +188,8 @@ impl Runtime {
             if same {
                 return Ok(CatalogChange::default());
             }
-            let mut change = self.rebuilt(catalog, id, now, |new| columns.clone_into(&mut new.cluster_by))?;
+            let mut change =
+                self.rebuilt(catalog, id, now, &past, |new| columns.clone_into(&mut new.cluster_by))?;
             change.fill_at = cut;
             Ok(change)
         };
@@ -197,10 +202,16 @@ impl Runtime {
     }
 
     /// A copy of a view that a continuous job maintains.
-    fn made_continuous(&self, catalog: &Catalog, id: TableId, now: Timestamp) -> Result<CatalogChange> {
+    fn made_continuous(
+        &self,
+        catalog: &Catalog,
+        id: TableId,
+        now: Timestamp,
+        past: &Past,
+    ) -> Result<CatalogChange> {
         let named = catalog.tables.get(&id).and_then(|known| known.view.as_ref()?.options.get("job"));
         let job = named.map_or(Ok(types::records::MAIN_JOB), |name| job_of_name(catalog, name))?;
-        self.rebuilt(catalog, id, now, |new| {
+        self.rebuilt(catalog, id, now, past, |new| {
             new.refresh = Refresh::Continuous;
             new.job = job;
         })
@@ -212,15 +223,17 @@ impl Runtime {
     /// # Errors
     /// MySQL 1146, 1347; 1105 if it is neither faulted nor suspended, or rebuilding it faults again.
     pub async fn resume_view(&self, database: &str, name: &str, background: bool) -> Result<CatalogChange> {
+        let (_, definition) = self.view_now(database, name).await?;
+        let past = self.past_of(&definition, None).await?;
         let make = |catalog: &Catalog, now: Timestamp| {
             let definition = require_view(catalog, database, name)?;
             let (id, view) = (definition.id(), view_of(definition)?);
             match &view.state {
-                ViewState::Faulted { .. } => self.rebuilt(catalog, id, now, |_| ()),
+                ViewState::Faulted { .. } => self.rebuilt(catalog, id, now, &past, |_| ()),
                 _ if view.suspended && view.refresh.is_by_refresh() => {
                     catalog.set_refresh(id, view.refresh, false)
                 }
-                _ if view.suspended => self.made_continuous(catalog, id, now),
+                _ if view.suspended => self.made_continuous(catalog, id, now, &past),
                 _ => {
                     let name = definition.full_name();
                     Err(Error::mysql(1105, format!("view '{name}' is neither faulted nor suspended")))

@@ -18,4 +18,8 @@ mod recovery;
 mod refreshes;
 mod simulation;
 mod sweeping;
+#[allow(dead_code, reason = "tests of queries use all of it")]
+#[path = "../../../query/tests/it/tidb_meta.rs"]
+mod tidb_meta;
+mod tidb_tables;
 mod world;

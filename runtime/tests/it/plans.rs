@@ -74,6 +74,7 @@ impl Planner for TestPlanner {
             base_tables,
             query: text.to_owned(),
             fingerprint,
+            bound: Vec::new(),
         })
     }
 }

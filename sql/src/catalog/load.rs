@@ -1,20 +1,23 @@
 //! Reading the catalog out of the store.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use store::{KeyRange, Snapshot, Value};
+use store::{Key, KeyRange, Snapshot, Value};
 use types::{Error, Result, records};
 
 use super::change::note_refresh;
-use super::{Catalog, Refresh, TableDefinition};
+use super::foreign_load::{load_foreign, stamp_keys, stamp_of};
+use super::{Catalog, ForeignSchema, Refresh, SchemaStamp, TableDefinition};
 
-/// Reads all definitions of a snapshot, getting past the locks it meets.
+/// How many catalogs are kept: the newest, and those at the cuts of views that lag behind a change.
+const REMEMBERED: usize = 4;
+
+/// Reads the own definitions of a snapshot, getting past the locks it meets.
 ///
 /// # Errors
 /// `Corrupt` if a record cannot be read; what the store says.
-async fn load_at(snapshot: &Snapshot) -> Result<Catalog> {
-    let version =
-        number(&records::catalog_version_key(), snapshot.get(&records::catalog_version_key()).await?)?;
+async fn load_own(snapshot: &Snapshot, version: u64) -> Result<Catalog> {
     let next_id = number(&records::id_allocator_key(), snapshot.get(&records::id_allocator_key()).await?)?;
     let mut catalog = Catalog { version, next_id, ..Catalog::default() };
     for (_, value) in snapshot.scan_all(&KeyRange::prefix(&records::database_prefix())).await? {
@@ -32,6 +35,7 @@ async fn load_at(snapshot: &Snapshot) -> Result<Catalog> {
         }
         catalog.add(definition)?;
     }
+    catalog.n_own_databases = catalog.databases.len();
     Ok(catalog)
 }
 
@@ -39,6 +43,10 @@ impl Catalog {
     /// Adds a definition to the maps; a view that is built to replace another has no name yet.
     fn add(&mut self, definition: TableDefinition) -> Result<()> {
         let id = definition.id();
+        // What was created in a database of TiDB stays when TiDB drops that.
+        if !self.has_database(&definition.database) {
+            self.databases.push(definition.database.clone());
+        }
         if definition.view.as_ref().is_none_or(|view| view.replaces.is_none()) {
             let name = (definition.database.to_lowercase(), definition.info.name.to_lowercase());
             if self.names.insert(name, id).is_some() {
@@ -50,10 +58,11 @@ impl Catalog {
     }
 }
 
-/// The newest catalog that was loaded, kept as long as its version is the store's.
+/// The newest catalogs that were loaded, each right for as long as the store says the same of both sides.
 #[derive(Debug, Default)]
 pub struct CatalogCache {
-    newest: Mutex<Option<Arc<Catalog>>>,
+    /// The one that was asked for last is first.
+    recent: Mutex<VecDeque<Arc<Catalog>>>,
 }
 
 impl CatalogCache {
@@ -63,27 +72,57 @@ impl CatalogCache {
         CatalogCache::default()
     }
 
-    /// The catalog of a snapshot, getting past the locks it meets: one read of the version key if the
-    /// cached one is right.
+    /// The catalog of a snapshot, getting past the locks it meets: one read of a few keys if a cached one is
+    /// right.
     ///
     /// # Errors
     /// `Corrupt` if a record cannot be read; what the store says.
     pub async fn load_at(&self, snapshot: &Snapshot) -> Result<Arc<Catalog>> {
-        let key = records::catalog_version_key();
-        let version = number(&key, snapshot.get(&key).await?)?;
-        if let Some(cached) = self.cached().filter(|cached| cached.version == version) {
+        let known = self.recent().front().and_then(|newest| newest.foreign.stamp);
+        let own_key: Key = records::catalog_version_key().into();
+        let [version_key, diff_key] = stamp_keys(known);
+        let found = snapshot.batch_get(&[own_key.clone(), version_key, diff_key]).await?;
+        let [own, version, diff] = found.as_slice() else {
+            return Err(Error::corrupt("a batch of three keys has another number of answers"));
+        };
+        let own = number(&own_key, own.clone())?;
+        let stamp = stamp_of(snapshot, known, version.as_ref(), diff.as_ref()).await?;
+        if let Some(cached) = self.cached(|cached| cached.version == own && cached.foreign.stamp == stamp) {
             return Ok(cached);
         }
-        let catalog = Arc::new(load_at(snapshot).await?);
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        if newest.as_ref().is_none_or(|known| known.version < catalog.version) {
-            *newest = Some(Arc::clone(&catalog));
-        }
+        let catalog = Arc::new(self.load(snapshot, own, stamp).await?);
+        let mut recent = self.recent();
+        recent.push_front(Arc::clone(&catalog));
+        recent.truncate(REMEMBERED);
         Ok(catalog)
     }
 
-    fn cached(&self) -> Option<Arc<Catalog>> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Loads what is not cached of either side.
+    async fn load(&self, snapshot: &Snapshot, own: u64, stamp: Option<SchemaStamp>) -> Result<Catalog> {
+        let mut catalog = match self.cached(|cached| cached.version == own) {
+            Some(cached) => cached.without_foreign(),
+            None => load_own(snapshot, own).await?,
+        };
+        let foreign = match (stamp, self.cached(|cached| cached.foreign.stamp == stamp)) {
+            (None, _) => Arc::new(ForeignSchema::default()),
+            (Some(_), Some(cached)) => Arc::clone(&cached.foreign),
+            (Some(stamp), None) => Arc::new(load_foreign(snapshot, stamp).await?),
+        };
+        catalog.add_foreign(foreign)?;
+        Ok(catalog)
+    }
+
+    /// A catalog that is right, which becomes the first.
+    fn cached(&self, is_right: impl Fn(&Catalog) -> bool) -> Option<Arc<Catalog>> {
+        let mut recent = self.recent();
+        let at = recent.iter().position(|cached| is_right(cached))?;
+        let cached = recent.remove(at)?;
+        recent.push_front(Arc::clone(&cached));
+        Some(cached)
+    }
+
+    fn recent(&self) -> MutexGuard<'_, VecDeque<Arc<Catalog>>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -29,7 +29,7 @@ impl Columns {
     }
 }
 
-impl Compiler<'_> {
+impl Compiler {
     pub(super) fn aggregate(&mut self, aggregate: &Aggregate) -> Result<NodeId> {
         if matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]) {
             return Err(unsupported("GROUP BY ... WITH ROLLUP in a view"));

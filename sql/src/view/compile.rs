@@ -16,8 +16,8 @@ use tidb::TableInfo;
 use types::{Error, Result};
 
 use super::facts::{Facts, distinct_keys, never_null};
+use super::names::Source;
 use super::refuse::node_name;
-use crate::catalog::Catalog;
 use crate::parse::unsupported;
 use crate::{PhysicalExpression, from_datafusion, session_state};
 
@@ -31,8 +31,8 @@ pub(super) struct Compiled {
 }
 
 /// Compiles an optimised plan.
-pub(super) fn compile(plan: &LogicalPlan, catalog: &Catalog) -> Result<Compiled> {
-    let mut compiler = Compiler { catalog, state: session_state(), nodes: Vec::new(), facts: Vec::new() };
+pub(super) fn compile(plan: &LogicalPlan) -> Result<Compiled> {
+    let mut compiler = Compiler { state: session_state(), nodes: Vec::new(), facts: Vec::new() };
     let output = compiler.node(plan)?;
     // The output has the plan's columns and nothing else, and is the last node.
     let n_fields = plan.schema().fields().len();
@@ -48,14 +48,13 @@ pub(super) fn compile(plan: &LogicalPlan, catalog: &Catalog) -> Result<Compiled>
 }
 
 /// The operators so far, with what is known of each.
-pub(super) struct Compiler<'a> {
-    pub(super) catalog: &'a Catalog,
+pub(super) struct Compiler {
     state: SessionState,
     nodes: Vec<Node>,
     facts: Vec<Facts>,
 }
 
-impl Compiler<'_> {
+impl Compiler {
     /// Compiles a node and what is below it. The node's columns are the plan's, in order; there may be
     /// one more where the plan has none.
     pub(super) fn node(&mut self, plan: &LogicalPlan) -> Result<NodeId> {
@@ -163,19 +162,24 @@ impl Compiler<'_> {
         if scan.fetch.is_some() {
             return Err(unsupported("LIMIT in a view"));
         }
-        let (Some(database), table) = (scan.table_name.schema(), scan.table_name.table()) else {
-            return Err(Error::invalid(format!("table '{}' has no database", scan.table_name)));
+        // By the source, not by its name: the texts of two views may mean two tables by one.
+        let Some(source) = scan.source.downcast_ref::<Source>() else {
+            return Err(Error::invalid(format!("table '{}' is not of the catalog", scan.table_name)));
         };
-        let definition = self.catalog.require(database, table)?;
+        let definition = &source.definition;
         let info = &definition.info;
         let columns = match &scan.projection {
-            // Rows count even if no column is asked for.
-            Some(columns) if columns.is_empty() => vec![0],
+            // Rows count even if no column is asked for; one of the key stays as long as the table does.
+            Some(columns) if columns.is_empty() => match &definition.foreign {
+                Some(_) => vec![info.primary_key.first().copied().unwrap_or(0)],
+                None => vec![0],
+            },
             Some(columns) => columns.clone(),
-            None => (0..info.columns.len()).collect(),
+            None => (0..definition.visible_columns().len()).collect(),
         };
         let facts = source_facts(info, &columns);
         let schema = Arc::new(info.arrow_schema().project(&columns)?);
+        let columns = columns.into_iter().map(|position| definition.column_number(position)).collect();
         let operator = Operator::Source { table: definition.id(), columns };
         let mut node = self.push_with_schema(operator, Vec::new(), schema, facts);
         for filter in &scan.filters {

@@ -31,7 +31,7 @@ enum Order {
     Swapped,
 }
 
-impl Compiler<'_> {
+impl Compiler {
     pub(super) fn join(&mut self, join: &Join) -> Result<NodeId> {
         let (kind, order) = match join.join_type {
             JoinType::Inner => (JoinKind::Inner, Order::AsWritten),

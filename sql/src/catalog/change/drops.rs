@@ -8,7 +8,7 @@ use types::{Error, Result, TableId, records};
 
 use super::{CatalogChange, is_system, noted};
 use crate::TableName;
-use crate::catalog::{Catalog, TableDefinition};
+use crate::catalog::{Catalog, TableDefinition, foreign};
 
 impl Catalog {
     /// DROP DATABASE with everything in it.
@@ -22,6 +22,9 @@ impl Catalog {
         if !self.has_database(name) {
             let text = format!("can't drop database '{name}'; database doesn't exist");
             return if if_exists { Ok(noted(text)) } else { Err(Error::mysql(1008, text)) };
+        }
+        if self.foreign.has_database(name) {
+            return Err(foreign::denied("DROP", &format!("database '{name}'")));
         }
         let inside = |definition: &TableDefinition| definition.database.eq_ignore_ascii_case(name);
         let mut ids = BTreeSet::new();
@@ -74,6 +77,13 @@ impl Catalog {
             let database = name.database.as_deref().or(default_database);
             let database = database.ok_or_else(|| Error::mysql(1046, "no database selected"))?;
             match self.find(database, &name.name) {
+                Some(definition) if definition.foreign.is_some() => {
+                    return Err(foreign::denied("DROP", &format!("table '{}'", definition.full_name())));
+                }
+                None if self.refusal(database, &name.name).is_some() => {
+                    let full_name = format!("{database}.{}", name.name);
+                    return Err(foreign::denied("DROP", &format!("table '{full_name}'")));
+                }
                 Some(definition) => {
                     kind.check(definition)?;
                     ids.insert(definition.id());

@@ -179,7 +179,8 @@ impl Catalog {
     pub fn rename_view(&self, id: TableId, name: &str) -> Result<CatalogChange> {
         let (definition, _) = self.view(id)?;
         check_name(name)?;
-        if self.find(&definition.database, name).is_some_and(|other| other.id() != id) {
+        let other = self.names.get(&(definition.database.to_lowercase(), name.to_lowercase()));
+        if other != Some(&id) && self.is_taken(&definition.database, name) {
             return Err(Error::mysql(1050, format!("table '{name}' already exists")));
         }
         if let Some(view) = self.dependents(id).first() {

@@ -18,13 +18,14 @@ impl Catalog {
         self.check_database(database)?;
         let name = &statement.name.name;
         check_name(name)?;
-        if self.find(database, name).is_some() {
+        if self.is_taken(database, name) {
             let text = format!("table '{name}' already exists");
             return if statement.if_not_exists { Ok(noted(text)) } else { Err(Error::mysql(1050, text)) };
         }
         let mut info = table_info(statement)?;
         info.id = signed(self.next_id())?;
-        let definition = TableDefinition { database: self.database_name(database), info, view: None };
+        let definition =
+            TableDefinition { database: self.database_name(database), info, view: None, foreign: None };
         let mut change = CatalogChange { notes: statement.notes.clone(), ..CatalogChange::default() };
         put(&mut change, &definition)?;
         change.created = Some(Arc::new(definition));

@@ -68,6 +68,8 @@ impl Catalog {
             self.check_not_replaced(existing)?;
             new.job = self.job_of_replacement(existing, &new)?;
             replaces = Some(existing.id());
+        } else if self.is_taken(&new.database, &new.name) {
+            return Err(Error::mysql(1050, format!("table '{}' already exists", new.name)));
         }
         for source in &plan.depends_on {
             self.check_source_stays(*source)?;
@@ -85,6 +87,7 @@ impl Catalog {
         let mut replaced = None;
         self.edit_view(&mut change, id, |view| {
             view.state = ViewState::Ready;
+            view.rebuild = false;
             view.fill_job = None;
             replaced = view.replaces.take();
         })?;
@@ -121,13 +124,42 @@ impl Catalog {
         Ok(change)
     }
 
-    /// Writes the definition of a view that a fill is to build.
+    /// A fault because TiDB changed a table that the view reads: remembers under which names the table and its
+    /// columns were last known, and that the view is to be built anew.
+    ///
+    /// # Errors
+    /// If there is no such view.
+    pub fn fault_by_change(&self, id: TableId, state: ViewState, before: &Catalog) -> Result<CatalogChange> {
+        let mut change = CatalogChange::default();
+        self.edit_view(&mut change, id, |view| {
+            view.state = state;
+            view.rebuild = true;
+            for table in &mut view.bound {
+                table.note_known(&before.foreign);
+            }
+        })?;
+        self.finish(&mut change, 0);
+        Ok(change)
+    }
+
+    /// Writes the definition of a view that a fill is to build, unless its query reads one that is out of date.
     pub(super) fn begin_view(
         &self,
         new: NewView,
         plan: &ViewPlan,
         replaces: Option<TableId>,
     ) -> Result<CatalogChange> {
+        for source in &plan.depends_on {
+            let known = self.tables.get(source);
+            if let Some(known) = known.filter(|known| known.view.as_ref().is_some_and(|view| view.rebuild)) {
+                // Its columns may be others then.
+                let text = format!(
+                    "view '{}', which is read, is to be built anew first: TiDB changed a table of it",
+                    known.full_name()
+                );
+                return Err(Error::mysql(1105, text));
+            }
+        }
         let database = self.database_name(&new.database);
         let definition = view_definition(database, new, plan, self.next_id(), replaces)?;
         let mut change = CatalogChange::default();
@@ -246,8 +278,10 @@ fn view_definition(
         depends_on: plan.depends_on.clone(),
         fingerprint: plan.fingerprint.clone(),
         created_ts: new.created_ts,
+        bound: plan.bound.clone(),
+        rebuild: false,
     };
-    Ok(TableDefinition { database, info, view: Some(view) })
+    Ok(TableDefinition { database, info, view: Some(view), foreign: None })
 }
 
 /// CLUSTER BY columns, then the stream key; none if the rows have no such key.
