@@ -10,6 +10,9 @@ const GROUP_BYTES: usize = 8;
 const FULL_MARKER: u8 = 0xff;
 
 /// Encodes a raw key.
+///
+/// # Panics
+/// Never: a group has eight bytes.
 #[must_use]
 pub fn encode(raw: &[u8]) -> Bytes {
     let mut encoded = BytesMut::with_capacity((raw.len() / GROUP_BYTES + 1) * (GROUP_BYTES + 1));

@@ -6,6 +6,7 @@
 //! looked for under the name that it last had, and so are its columns.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -138,8 +139,8 @@ impl BoundTable {
         }
         let n_visible = columns.len();
         for position in info.primary_key.clone() {
-            if !positions.contains_key(&position) {
-                positions.insert(position, columns.len());
+            if let Entry::Vacant(new) = positions.entry(position) {
+                new.insert(columns.len());
                 columns.push(info.columns[position].clone());
             }
         }

@@ -142,10 +142,7 @@ impl Connection {
         if !message.events.is_empty() || message.resolved_ts.is_some() {
             return Some(Some(Ok(message)));
         }
-        match &mut queue.end {
-            None => None,
-            Some(end) => Some(end.take().map(Err)),
-        }
+        queue.end.as_mut().map(|end| end.take().map(Err))
     }
 
     /// Waits for the next message; `None` at the end.
