@@ -351,7 +351,8 @@ fn numbered(definition: &TableDefinition, delta: &Delta) -> Result<Delta> {
     let nothing: ArrayRef = Arc::new(NullArray::new(n_rows));
     let width = definition.width();
     let mut arrays = vec![nothing; width];
-    let mut fields = vec![Arc::new(Field::new("", DataType::Null, true)); width];
+    let absent = Arc::new(Field::new("", DataType::Null, true));
+    let mut fields: Vec<_> = (0..width).map(|_| Arc::clone(&absent)).collect();
     for position in 0..definition.info.columns.len() {
         let number = definition.column_number(position);
         arrays[number] = Arc::clone(delta.column(position));

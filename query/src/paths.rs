@@ -48,7 +48,7 @@ enum Changed {
 /// Whether TiDB's tables are what they were at a view's cut.
 enum AsOfCut {
     /// They are: the scope, with their definitions as of the cut.
-    Same(Scope),
+    Same(Box<Scope>),
     /// What happened to them.
     Changed(String),
 }
@@ -125,7 +125,7 @@ impl Engine {
             return Ok(live(scope, name, Some(cut), "it was asked for"));
         }
         let then = match self.as_of_cut(scope, definition, cut).await? {
-            AsOfCut::Same(scope) => scope,
+            AsOfCut::Same(scope) => *scope,
             AsOfCut::Changed(reason) => return Ok(live(scope, name, Some(cut), reason)),
         };
         let ranges = then.catalog.base_ranges(view_of(definition)?)?;
@@ -181,7 +181,7 @@ impl Engine {
     ) -> Result<AsOfCut> {
         let view = view_of(definition)?;
         if !scope.catalog.reads_foreign(&view.base_tables) || scope.at <= cut {
-            return Ok(AsOfCut::Same(scope.clone()));
+            return Ok(AsOfCut::Same(Box::new(scope.clone())));
         }
         let before = match self.catalog(cut).await {
             Ok(before) => before,
@@ -199,7 +199,7 @@ impl Engine {
         let used = sql::used_columns(&plan);
         Ok(match scope.catalog.changes_since(&before, &view.base_tables, &used) {
             Some(reason) => AsOfCut::Changed(reason),
-            None => AsOfCut::Same(Scope { catalog, ..scope.clone() }),
+            None => AsOfCut::Same(Box::new(Scope { catalog, ..scope.clone() })),
         })
     }
 

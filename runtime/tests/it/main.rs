@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::type_complexity,
     clippy::unused_async,
+    clippy::disallowed_methods,
     reason = "tests panic rather than return errors"
 )]
 

@@ -80,6 +80,7 @@ impl RawClient {
 
 /// What a stream of the feed says.
 #[derive(Clone, Debug)]
+#[allow(dead_code, reason = "a test that fails prints all of it")]
 pub(crate) enum Said {
     Row(u64, cdcpb::Row),
     Error(u64, cdcpb::Error),
