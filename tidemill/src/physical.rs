@@ -115,7 +115,8 @@ impl<'a> Physical<'a> {
 
     fn base_column(&self, table: TableId, column: usize) -> String {
         let known = self.catalog.tables.get(&table);
-        let name = known.and_then(|table| table.info.columns.get(column)).map(|column| column.name.as_str());
+        let column = known.and_then(|table| Some(&table.info.columns[table.column_position(column)?]));
+        let name = column.map(|column| column.name.as_str());
         format!("{}.{}", self.table_name(table), name.unwrap_or("?"))
     }
 
@@ -200,10 +201,10 @@ impl<'a> Physical<'a> {
     }
 
     fn column_names(&self, table: TableId, columns: &[usize]) -> String {
-        let known = self.catalog.tables.get(&table).map(|table| &table.info.columns);
+        let known = self.catalog.tables.get(&table);
         let name = |column: &usize| {
-            let name = known.and_then(|columns| columns.get(*column)).map(|column| column.name.as_str());
-            quoted(name.unwrap_or("?"))
+            let column = known.and_then(|table| Some(&table.info.columns[table.column_position(*column)?]));
+            quoted(column.map_or("?", |column| column.name.as_str()))
         };
         columns.iter().map(name).collect::<Vec<_>>().join(", ")
     }
