@@ -231,8 +231,8 @@ impl Keepers {
             self.known.lock().await.insert(name.to_owned(), Known::Unknown);
             match self.run_one(client, &statement).await {
                 Some(true) => self.known.lock().await.insert(name.to_owned(), then),
-                // Cancelled by another before it was there: so much is known that it is not.
-                Some(false) if *creates => self.known.lock().await.insert(name.to_owned(), Known::Gone),
+                // Cancelled by another before it was there, or another replaced what had just been dropped.
+                Some(false) if *creates => None,
                 Some(false) => panic!("{statement} was refused"),
                 None => return None,
             };
