@@ -23,8 +23,10 @@ build:
 services:
 	./integration/services.sh
 
+# The second line repeats suites over a TiKV-protocol cluster of three stores whose regions never rest.
 test: services build
 	$(CARGO) test --workspace --locked
+	TIDEMILL_TEST_STORE=cluster $(CARGO) test --workspace --locked --test it -- modes:: sessions:: tidb_ changes::
 
 # The main job on real input; ends within 45 seconds after the build.
 demo:

@@ -340,7 +340,14 @@ impl Effects {
         let age_ms = now.physical_ms().saturating_sub(start_ts.physical_ms());
         match self.store.heartbeat(&self.key, start_ts, age_ms.saturating_add(ttl_ms)).await {
             Ok(_) => Beat::Alive,
-            Err(KeyError::TxnLockNotFound(_) | KeyError::TxnNotFound { .. }) => Beat::Gone,
+            Err(KeyError::TxnLockNotFound(_) | KeyError::TxnNotFound { .. }) => {
+                tracing::info!(
+                    job = self.job.0,
+                    start_ts = start_ts.0,
+                    "a heartbeat was refused: the primary has no lock"
+                );
+                Beat::Gone
+            }
             // The primary is asked; whatever is wrong shows there, with its reason.
             Err(error) => {
                 tracing::warn!(job = self.job.0, start_ts = start_ts.0, ?error, "heartbeat failed");
