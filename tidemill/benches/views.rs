@@ -67,8 +67,10 @@ impl Bench {
     }
 
     async fn load(&mut self, table: &str, rows: u64) {
-        self.run(&format!("CREATE TABLE {table} (id INT PRIMARY KEY, g INT NOT NULL, amount INT NOT NULL, note VARCHAR(40))"))
-            .await;
+        self.run(&format!(
+            "CREATE TABLE {table} (id INT PRIMARY KEY, g INT NOT NULL, amount INT NOT NULL, note VARCHAR(40))"
+        ))
+        .await;
         let first = (0..LOADED_ROWS.min(rows))
             .map(|id| format!("({id}, {}, {}, 'note of row {id}')", id % GROUPS, id % 997));
         for chunk in first.collect::<Vec<_>>().chunks(10_000) {
