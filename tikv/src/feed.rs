@@ -2,8 +2,8 @@
 //!
 //! A question for the changes of a span is answered by a tail, which follows the range all the time, if there
 //! is one and it comes so far soon ([`tails`]); else by a scan: a fence, so that everything in the span is
-//! applied, then one subscription per region up to the end of its scan ([`scans`]). The scan's result is where
-//! a tail begins. A live feed is a puller of its own ([`live`]). Nothing is persisted: what is asked for
+//! applied, then one subscription per region up to the end of its scan ([`scans`]). The scan's result is
+//! where a tail begins. A live feed is a puller of its own ([`live`]). Nothing is persisted: what is asked for
 //! again is fetched again.
 //!
 //! Stores answer questions about collected history without a word, so the safe point is looked at after each

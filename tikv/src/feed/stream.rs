@@ -1,7 +1,7 @@
 //! Event streams: one per store, shared by every subscription there.
 //!
-//! A store that multiplexes tells subscriptions apart by their numbers. An older one has one subscription of a
-//! region per stream, so each of our pullers gets a stream of its own there. A stream ends with every
+//! A store that multiplexes tells subscriptions apart by their numbers. An older one has one subscription of
+//! a region per stream, so each of our pullers gets a stream of its own there. A stream ends with every
 //! subscription in it; whoever subscribes again opens the next one.
 //!
 //! What arrives is handed on in order through bounded queues. A puller that does not take its part holds

@@ -1,7 +1,7 @@
 //! Tails: ranges that are followed because somebody keeps asking for their changes.
 //!
-//! A tail begins with the result of a scan and goes on from where that ended. It holds what was committed since
-//! its start, so it serves every span that begins at or after it and ends at or below its frontier. Beyond
+//! A tail begins with the result of a scan and goes on from where that ended. It holds what was committed
+//! since its start, so it serves every span that begins at or after it and ends at or below its frontier. Beyond
 //! its memory it forgets what nobody has asked for lately; who asks for older history has it scanned.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

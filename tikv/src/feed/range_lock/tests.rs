@@ -135,9 +135,10 @@ proptest! {
                     let range = usize::from(from)..usize::from(to).max(usize::from(from));
                     let got = lock.lock(&Part { start: key(from), end: key(to) }, id, version);
                     let crosses = from < 8 && to > 8;
+                    let is_newer = |cell: &(u64, Option<(u64, u64)>)| cell.1.is_some_and(|one| one.1 >= version);
                     let expected = if from >= to || crosses || !(from..to).all(inside) {
                         Lock::Outside
-                    } else if cells[range.clone()].iter().any(|cell| cell.1.is_some_and(|held| held.1 >= version)) {
+                    } else if cells[range.clone()].iter().any(is_newer) {
                         Lock::Stale
                     } else if cells[range.clone()].iter().any(|cell| cell.1.is_some()) {
                         Lock::Wait
@@ -173,7 +174,8 @@ proptest! {
             prop_assert!(lock.frontier() >= Some(frontier), "the frontier never falls");
             frontier = lock.frontier().expect("there are ranges");
             for cell in (0..N).filter(|cell| inside(*cell)) {
-                let free = lock.unlocked().iter().any(|one| one.part.start <= key(cell) && key(cell) < one.part.end);
+                let is_at = |part: &Part| part.start <= key(cell) && key(cell) < part.end;
+                let free = lock.unlocked().iter().any(|one| is_at(&one.part));
                 prop_assert_eq!(free, cells[usize::from(cell)].1.is_none());
             }
         }

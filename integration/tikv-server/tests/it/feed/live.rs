@@ -12,6 +12,9 @@ use types::Timestamp;
 
 use super::world::{World, as_told, assert_same, key, operate, quick, range, spread, write};
 
+/// How long writers write at most.
+const WRITING_MAX: Duration = Duration::from_secs(15);
+
 /// Reads a feed until everything at or below a timestamp has come.
 async fn read_to(feed: &mut FeedStream, from: Timestamp, to: Timestamp) -> Vec<Change> {
     let (mut changes, mut resolved) = (Vec::<Change>::new(), from);
@@ -45,16 +48,24 @@ async fn a_feed_is_exact(world: World, n_transactions: usize) {
     let mut feed = world.client.subscribe(vec![range()], from).await.expect("a feed begins");
     let stop = Arc::new(AtomicBool::new(false));
     let surgeon = tokio::task::spawn(operate(Arc::clone(&world.cluster), seed, 3, Arc::clone(&stop)));
-    let writers = futures::future::join_all(
-        (0..2).map(|writer| write(world.store(), seed.wrapping_add(writer), n_transactions, Arc::default())),
-    );
-    let writing = async {
-        let n_committed: usize = writers.await.into_iter().sum();
-        assert!(n_committed > 0, "something was written");
-        world.now().await
+    // So many transactions, or as many as there is time for.
+    let enough = Arc::new(AtomicBool::new(false));
+    let writers =
+        futures::future::join_all((0..2).map(|writer| {
+            write(world.store(), seed.wrapping_add(writer), n_transactions, Arc::clone(&enough))
+        }));
+    let timer = async {
+        tokio::time::sleep(WRITING_MAX).await;
+        enough.store(true, Ordering::SeqCst);
+        std::future::pending::<()>().await;
     };
-    // The reader does not know where it will end.
-    let to = writing.await;
+    let n_committed: usize = tokio::select! {
+        committed = writers => committed.into_iter().sum(),
+        () = timer => 0,
+    };
+    assert!(n_committed > 0, "something was written");
+    // The feed did not know where it would end.
+    let to = world.now().await;
     let got = read_to(&mut feed, from, to).await;
     stop.store(true, Ordering::SeqCst);
     assert!(surgeon.await.expect("the surgeon ends") > 0, "regions changed");

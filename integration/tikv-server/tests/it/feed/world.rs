@@ -13,6 +13,9 @@ use tikv::proto::{cdcpb, errorpb};
 use tikv_server::{Cluster, Options};
 use types::Timestamp;
 
+/// A writer whose answer is lost may leave locks, for which the others wait until they have expired.
+const RESETS_MAX: usize = 4;
+
 /// Every key of these tests begins with it.
 pub(crate) const PREFIX: &str = "feed/";
 
@@ -110,7 +113,8 @@ impl World {
     }
 
     pub(crate) async fn end(self) {
-        self.client.close().await.expect("the client closes");
+        let closing = tokio::time::timeout(Duration::from_secs(60), self.client.close());
+        closing.await.expect("the client's tasks end").expect("the client closes");
         let cluster = Arc::into_inner(self.cluster).expect("nobody else is at the cluster");
         cluster.shutdown().await.expect("the client did nothing that it must not");
     }
@@ -203,7 +207,7 @@ fn passing_error(random: &mut StdRng, region_id: u64) -> cdcpb::Error {
 /// Splits and merges regions, moves leaders, breaks streams and ends subscriptions until told to stop.
 pub(crate) async fn operate(cluster: Arc<Cluster>, seed: u64, n_stores: u64, stop: Arc<AtomicBool>) -> usize {
     let mut random = StdRng::seed_from_u64(seed);
-    let mut n_done = 0;
+    let (mut n_done, mut n_resets) = (0, 0);
     while !stop.load(Ordering::SeqCst) {
         let regions = cluster.regions().await;
         let at = random.random_range(0..regions.len());
@@ -213,7 +217,8 @@ pub(crate) async fn operate(cluster: Arc<Cluster>, seed: u64, n_stores: u64, sto
                 let (source, target) = (at, if at + 1 < regions.len() { at + 1 } else { at - 1 });
                 cluster.merge(regions[source].id(), regions[target].id()).await.is_ok()
             }
-            4 => {
+            4 if n_resets < RESETS_MAX => {
+                n_resets += 1;
                 cluster.reset_connections(random.random_range(1..=n_stores)).await;
                 true
             }
