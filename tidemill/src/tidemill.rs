@@ -86,6 +86,18 @@ fn tikv_options(config: &Config, cluster: &crate::Cluster) -> tikv::Options {
     }
 }
 
+/// The coordinator that is configured; also as it is in this process, if it is.
+fn coordinator_of(
+    config: &Config,
+    store: &Arc<dyn Store>,
+) -> Result<(Arc<dyn Coordinator>, Option<Arc<LocalCoordinator>>)> {
+    if let Some(address) = &config.coordinator {
+        return Ok((Arc::new(RemoteCoordinator::new(address, RemoteOptions::default())?), None));
+    }
+    let local = Arc::new(LocalCoordinator::new(Arc::clone(store), LocalOptions::default()));
+    Ok((Arc::clone(&local) as Arc<dyn Coordinator>, Some(local)))
+}
+
 /// How jobs run: on a cluster, in one of its processes.
 fn runtime_options(config: &Config) -> RuntimeOptions {
     let lease = config.cluster.as_ref().map(|cluster| LeaseOptions {
@@ -131,15 +143,7 @@ impl Tidemill {
         let ids_from = if config.cluster.is_some() { tidb::PRIVATE_TABLES_FROM } else { 0 };
         session::bootstrap(&store, ids_from.unsigned_abs()).await?;
         let store_identity = session::store_identity(&store).await?;
-        let local_coordinator = config
-            .coordinator
-            .is_none()
-            .then(|| Arc::new(LocalCoordinator::new(Arc::clone(&store), LocalOptions::default())));
-        let coordinator: Arc<dyn Coordinator> = match (&config.coordinator, &local_coordinator) {
-            (Some(address), _) => Arc::new(RemoteCoordinator::new(address, RemoteOptions::default())?),
-            (None, Some(local)) => Arc::clone(local) as Arc<dyn Coordinator>,
-            (None, None) => return Err(Error::corrupt("no coordinator was made")),
-        };
+        let (coordinator, local_coordinator) = coordinator_of(&config, &store)?;
         let rpc = match config.grpc_listen {
             Some(address) => {
                 // Workers and a coordinator elsewhere: both may be offered by the process that has the store.
