@@ -86,11 +86,11 @@ fn tikv_options(config: &Config, cluster: &crate::Cluster) -> tikv::Options {
     }
 }
 
-/// The coordinator that is configured; also as it is in this process, if it is.
-fn coordinator_of(
-    config: &Config,
-    store: &Arc<dyn Store>,
-) -> Result<(Arc<dyn Coordinator>, Option<Arc<LocalCoordinator>>)> {
+/// A coordinator, also as it is in this process, if it is.
+type Configured = (Arc<dyn Coordinator>, Option<Arc<LocalCoordinator>>);
+
+/// The coordinator that is configured.
+fn coordinator_of(config: &Config, store: &Arc<dyn Store>) -> Result<Configured> {
     if let Some(address) = &config.coordinator {
         return Ok((Arc::new(RemoteCoordinator::new(address, RemoteOptions::default())?), None));
     }
