@@ -300,7 +300,7 @@ impl Runtime {
         };
         door.ask(request.clone());
         let view = if plan.path == RefreshPath::Full {
-            let outcome = self.rebuild(definition, plan.to).await;
+            let outcome = self.rebuild(definition, plan.to, &request.cancel).await;
             door.finish(plan.to);
             outcome?
         } else {
@@ -338,7 +338,12 @@ impl Runtime {
     }
 
     /// A full refresh: the copy that is adopted.
-    async fn rebuild(&self, definition: &TableDefinition, to: Timestamp) -> Result<TableId> {
+    async fn rebuild(
+        &self,
+        definition: &TableDefinition,
+        to: Timestamp,
+        cancel: &CancellationToken,
+    ) -> Result<TableId> {
         let past = self.past_of(definition, Some(to)).await?;
         let make = |catalog: &Catalog, now: Timestamp| {
             let mut change = self.rebuilt(catalog, definition.id(), now, &past, |_| ())?;
@@ -347,8 +352,21 @@ impl Runtime {
         };
         let change = commit_ddl(&self.shared, &make).await?;
         let created = change.created.ok_or_else(|| Error::corrupt("a rebuild creates a view"))?;
-        self.wait_published(created.id()).await?;
-        Ok(created.id())
+        let id = created.id();
+        let published = tokio::select! {
+            published = self.wait_published(id) => Some(published),
+            // CANCEL came before the copy was there, or it would have given it up itself.
+            () = cancel.cancelled() => None,
+        };
+        match published {
+            Some(published) => published?,
+            None => {
+                self.shared.fill_failed(id, "the fill was cancelled".to_owned());
+                self.abandon(id).await?;
+                self.wait_published(id).await?;
+            }
+        }
+        Ok(id)
     }
 
     /// The change of the catalog that begins to build a view anew.
