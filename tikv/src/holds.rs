@@ -130,13 +130,12 @@ impl Holds {
         Ok(())
     }
 
-    /// The oldest timestamp that is read at and young enough to be honoured, or rather the one before it: a
-    /// transaction that began at the safe point could not be prewritten.
+    /// The oldest reading that is young enough to be honoured.
     pub(crate) fn oldest_reading(&self) -> Option<Timestamp> {
         let newest = self.cluster.pd.oracle().newest();
         let age_ms_max = self.cluster.options.reading_age_max.as_millis() as u64;
         let limit = Timestamp::from_parts(newest.physical_ms().saturating_sub(age_ms_max), 0);
-        self.readers.oldest(limit).filter(|oldest| *oldest != Timestamp::MAX).map(Timestamp::prev)
+        self.readers.oldest(limit).filter(|oldest| *oldest != Timestamp::MAX)
     }
 
     /// Takes or moves a hold; see [`store::Store::hold`].
