@@ -168,7 +168,7 @@ async fn look(instance: &Arc<Instance>, under_way: &UnderWay) -> Result<()> {
             let (instance, under_way) = (Arc::clone(instance), Arc::clone(under_way));
             let supervisor = instance.supervisor.clone();
             drop(supervisor.spawn("errand", async move {
-                let done = do_errand(&instance, key.clone(), errand).await;
+                let done = do_errand(&instance, key.clone()).await;
                 under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
                 done.inspect_err(|error| tracing::warn!(%error, "another process's statement has no answer"))
             }));
@@ -177,7 +177,14 @@ async fn look(instance: &Arc<Instance>, under_way: &UnderWay) -> Result<()> {
     Ok(())
 }
 
-async fn do_errand(instance: &Arc<Instance>, key: Key, mut errand: Errand) -> Result<()> {
+async fn do_errand(instance: &Arc<Instance>, key: Key) -> Result<()> {
+    // Read again: whoever looked may have looked before it was answered, here or by an earlier holder.
+    let snapshot = Snapshot::newest(Arc::clone(&instance.store)).await?;
+    let Some(bytes) = snapshot.get(&key).await? else { return Ok(()) };
+    let mut errand = Errand::decode(&bytes)?;
+    if errand.answer.is_some() {
+        return Ok(());
+    }
     let answer = run(instance, &errand).await;
     if instance.stopping().is_cancelled() && answer.is_err() {
         // The next process does it.

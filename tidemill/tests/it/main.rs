@@ -11,6 +11,7 @@ mod maintenance;
 mod modes;
 mod paths;
 mod physical;
+mod processes;
 mod protocol;
 mod refresh;
 mod sessions;
