@@ -12,6 +12,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
+use sql::stack::{Roomy, with_some_room};
 use sql::{OutputColumn, PlannedQuery};
 use sqlparser::ast;
 use tidb::ColumnType;
@@ -184,17 +185,20 @@ pub(crate) fn run(planned: Planned) -> Result<QueryResult> {
 
 /// The rows of a planned query.
 pub(crate) fn stream(planned: &Planned) -> Result<RowStream> {
-    let rows = execute_stream(Arc::clone(&planned.plan), Arc::clone(&planned.tasks));
-    let rows = rows.map_err(sql::from_datafusion)?;
+    let rows = with_some_room(|| execute_stream(Arc::clone(&planned.plan), Arc::clone(&planned.tasks)));
+    let mut rows = rows.map_err(sql::from_datafusion)?;
+    let rows = futures::stream::poll_fn(move |context| with_some_room(|| rows.poll_next_unpin(context)));
     Ok(rows.map(|batch| batch.map_err(sql::from_datafusion)).boxed())
 }
 
 /// Optimises a plan and makes it runnable.
 async fn physical(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
-    let optimised = state.optimize(plan).map_err(sql::from_datafusion)?;
-    let planner = state.query_planner();
-    let plan = planner.create_physical_plan(&optimised, state).await.map_err(sql::from_datafusion)?;
-    plan.transform_up(yielding).map(|yields| yields.data).map_err(sql::from_datafusion)
+    let planned = Roomy::new(async {
+        let optimised = state.optimize(plan)?;
+        let plan = state.query_planner().create_physical_plan(&optimised, state).await?;
+        plan.transform_up(yielding).map(|yields| yields.data)
+    });
+    planned.await.map_err(sql::from_datafusion)
 }
 
 /// Makes a join hand its thread back now and then. It turns few batches into very many, and what takes them

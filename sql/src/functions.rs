@@ -20,10 +20,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result as PlanResult, ScalarValue};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    TypeSignature, Volatility,
+    ColumnarValue, Expr, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, TypeSignature, Volatility,
 };
 use tidb::Zone;
 use types::{Error, Result};
@@ -31,6 +32,9 @@ use types::{Error, Result};
 use crate::class::{self, Class, value_type};
 use crate::error::to_datafusion;
 use crate::{DivisionByZero, Settings, values};
+
+/// What the names begin with that a plan needs of its own.
+const FRESH_PREFIX: &str = "#outer";
 
 /// A function's rules.
 pub(crate) struct Entry {
@@ -182,7 +186,22 @@ impl Library {
 
     /// A name that no column of the plan has; the same plan has the same names each time.
     pub(crate) fn fresh_name(&self) -> String {
-        format!("#outer{}", self.n_names.fetch_add(1, Ordering::Relaxed))
+        format!("{FRESH_PREFIX}{}", self.n_names.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Makes later names differ from those that a plan has already: those of views that stand in it.
+    pub(crate) fn pass_names(&self, plan: &LogicalPlan) -> PlanResult<()> {
+        plan.apply_with_subqueries(|node| {
+            for field in node.schema().fields() {
+                let number =
+                    field.name().strip_prefix(FRESH_PREFIX).and_then(|rest| rest.parse::<usize>().ok());
+                if let Some(number) = number {
+                    self.n_names.fetch_max(number.saturating_add(1), Ordering::Relaxed);
+                }
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(())
     }
 
     pub(crate) fn zone(&self) -> &Zone {

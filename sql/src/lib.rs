@@ -16,7 +16,7 @@ mod meaning;
 mod parse;
 mod plan;
 mod settings;
-mod stack;
+pub mod stack;
 mod statement;
 mod values;
 mod view;

@@ -261,6 +261,14 @@ fn lower_aggregate(aggregate: Aggregate, library: &Library) -> PlanResult<Logica
             .collect::<PlanResult<Vec<_>>>()?;
         return Ok(LogicalPlan::Aggregate(Aggregate::try_new(input, group_expr, aggr_expr)?));
     }
+    // The aggregate's schema has a key once that is written twice.
+    let mut distinct: Vec<Expr> = Vec::with_capacity(group_expr.len());
+    for expr in group_expr {
+        if !distinct.contains(&expr) {
+            distinct.push(expr);
+        }
+    }
+    let group_expr = distinct;
     let mut is_plain = !aggr_expr.iter().any(|call| aggregates::carried_sum(call).is_some());
     for expr in &group_expr {
         is_plain &= !needs_padding(expr, input.schema())?;

@@ -17,11 +17,11 @@ use std::collections::BTreeSet;
 use sqlparser::ast::{
     Cte, Expr, GroupByExpr, Ident, JoinConstraint, JoinOperator, LimitClause, ObjectName, ObjectNamePart,
     OrderBy, OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, SetOperator,
-    SetQuantifier, TableAlias, TableFactor, TableWithJoins,
+    SetQuantifier, TableAlias, TableFactor, TableWithJoins, Value,
 };
 use types::{Error, Result};
 
-use self::function::is_aggregate;
+use self::function::{integer, is_aggregate};
 pub(crate) use self::items::ItemName;
 use self::items::{Items, Role, check_unique, display_name, item_names};
 pub(crate) use self::using::constraint;
@@ -51,7 +51,13 @@ pub(crate) struct Rewrite<'a> {
     items: Items,
     /// The names of the outermost query's columns.
     names: Vec<ItemName>,
+    /// How many subqueries of expressions are around what is being rewritten.
+    n_around: usize,
 }
+
+/// How deep subqueries of expressions may be nested: the engine's analysis visits each of them twice as
+/// often as the one around it.
+const SUBQUERIES_MAX: usize = 10;
 
 impl<'a> Rewrite<'a> {
     pub(crate) fn new(settings: &'a Settings, for_view: bool) -> Rewrite<'a> {
@@ -66,6 +72,7 @@ impl<'a> Rewrite<'a> {
             role: Role::default(),
             items: Items::default(),
             names: Vec::new(),
+            n_around: 0,
         }
     }
 
@@ -143,6 +150,18 @@ impl<'a> Rewrite<'a> {
         self.limit(query)?;
         self.ctes.truncate(n_ctes);
         Ok(())
+    }
+
+    /// Rewrites the query of EXISTS, IN or a scalar subquery.
+    fn subquery(&mut self, query: &mut Query, role: Role) -> Result<()> {
+        if self.n_around == SUBQUERIES_MAX {
+            let text = format!("Too high level of nesting for select: at most {SUBQUERIES_MAX} subqueries");
+            return Err(Error::mysql(1473, text));
+        }
+        self.n_around += 1;
+        let rewritten = self.query_of(query, role);
+        self.n_around -= 1;
+        rewritten
     }
 
     fn cte(&mut self, cte: &mut Cte, recursive: bool) -> Result<()> {
@@ -341,6 +360,14 @@ impl<'a> Rewrite<'a> {
             Expr::Identifier(ident) if !ident.value.starts_with('@') => {
                 Err(Error::mysql(1327, format!("Undeclared variable: {}", ident.value)))
             }
+            // More rows than there can be: all.
+            Expr::Value(value)
+                if matches!(&value.value, Value::Number(digits, _)
+                    if digits.parse::<u64>().is_ok_and(|number| i64::try_from(number).is_err())) =>
+            {
+                *expr = integer(i64::MAX);
+                Ok(())
+            }
             _ => self.value(expr),
         }
     }
@@ -446,7 +473,7 @@ fn check_groups(exprs: &[Expr], projection: &[SelectItem]) -> Result<()> {
             return Err(Error::mysql(1111, "Invalid use of group function"));
         }
         let Expr::Value(value) = strip(expr) else { continue };
-        let sqlparser::ast::Value::Number(number, _) = &value.value else { continue };
+        let Value::Number(number, _) = &value.value else { continue };
         let position = number.to_string().parse::<usize>().ok().and_then(|position| position.checked_sub(1));
         let item = position.and_then(|at| projection.get(at));
         if let Some(SelectItem::ExprWithAlias { expr, alias }) = item

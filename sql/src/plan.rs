@@ -157,6 +157,7 @@ pub(crate) fn logical_plan(
     drop(planner);
     refused::refuse_unreadable(&plan)?;
     let declared = context.into_declared();
+    library.pass_names(&plan).map_err(from_datafusion)?;
     let plan = lower_plan(plan, library, &declared)
         .and_then(|plan| no_conditions(plan, library))
         .map_err(from_datafusion)?;

@@ -11,6 +11,9 @@ use tracing_subscriber::EnvFilter;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Bytes of stack of each thread, for statements whose trees are deep; pages that are not touched cost nothing.
+const STACK_BYTES: usize = 128 << 20;
+
 fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
@@ -33,6 +36,7 @@ fn run() -> Result<ExitCode> {
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.enable_all().thread_stack_size(STACK_BYTES).build()?;
     runtime.block_on(Box::pin(cli.run()))
 }

@@ -66,6 +66,9 @@ fn grouping(text: &str) -> Option<Error> {
     if text.starts_with("Order by column out of bounds") {
         return Some(position("specified: ", ",", "order clause"));
     }
+    if text.starts_with("Order by index starts at 1") {
+        return Some(Error::mysql(1054, "Unknown column '0' in 'order clause'"));
+    }
     text.starts_with("Cannot find column with position")
         .then(|| position("with position ", " ", "group statement"))
 }

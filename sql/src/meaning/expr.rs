@@ -47,7 +47,7 @@ impl Rewrite<'_> {
                 *expr = take(value);
                 Ok(())
             }
-            Expr::Subquery(query) => self.query(query),
+            Expr::Subquery(query) => self.subquery(query, Role::default()),
             Expr::Function(_) => self.function(expr),
             Expr::Tuple(_) => Err(Error::mysql(1241, "operand should contain 1 column(s)")),
             Expr::BinaryOp { .. } | Expr::UnaryOp { .. } => self.operator(expr),
@@ -81,7 +81,7 @@ impl Rewrite<'_> {
             | Expr::IsUnknown(inner)
             | Expr::IsNotUnknown(inner) => self.predicate(inner),
             Expr::IsNull(inner) | Expr::IsNotNull(inner) => self.value(inner),
-            Expr::Exists { subquery, .. } => self.query_of(subquery, Role::Unnamed),
+            Expr::Exists { subquery, .. } => self.subquery(subquery, Role::Unnamed),
             _ => self.special_condition(expr),
         }
     }
@@ -93,7 +93,7 @@ impl Rewrite<'_> {
                     return Err(unsupported("(a, b) IN (SELECT ...)"));
                 }
                 self.value(left)?;
-                self.query(subquery)
+                self.subquery(subquery, Role::default())
             }
             Expr::InList { expr: left, list, negated } => {
                 let negated = *negated;
@@ -352,6 +352,10 @@ impl Rewrite<'_> {
                 *expr = call("$double", vec![text(digits)]);
                 Ok(())
             }
+            Value::Number(digits, _) if significant_digits(digits) > DIGITS_MAX => {
+                let shown: String = digits.chars().take(DIGITS_MAX).collect();
+                Err(Error::mysql(1690, format!("DECIMAL value is out of range in '{shown}...'")))
+            }
             Value::DoubleQuotedString(content) => {
                 if self.settings.sql_mode.contains("ANSI_QUOTES") {
                     *expr = Expr::Identifier(quoted(&content.to_lowercase()));
@@ -470,6 +474,14 @@ fn is_condition(expr: &Expr) -> bool {
         | Expr::AllOp { .. } => true,
         _ => false,
     }
+}
+
+/// The most digits that a decimal has.
+const DIGITS_MAX: usize = 65;
+
+/// The digits of a number that count: leading zeros do not.
+fn significant_digits(number: &str) -> usize {
+    number.trim_start_matches(['0', '.']).chars().filter(char::is_ascii_digit).count()
 }
 
 fn is_number(expr: &Expr) -> bool {

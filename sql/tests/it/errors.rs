@@ -142,3 +142,18 @@ fn shapes_that_do_not_fit_are_refused() {
         "WITH RECURSIVE c AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM c WHERE n < 5) SELECT * FROM c";
     check(recursive, 1235, "recursive CTE");
 }
+
+#[test]
+fn numbers_beyond_their_bounds() {
+    check("SELECT id FROM t ORDER BY 0", 1054, "Unknown column '0' in 'order clause'");
+    check(&format!("SELECT {}", "9".repeat(66)), 1690, "DECIMAL value is out of range");
+    check(&format!("SELECT 1.{}", "9".repeat(70)), 1690, "DECIMAL value is out of range");
+    let world = world();
+    world.check_live("SELECT id FROM t LIMIT 18446744073709551615", &["1", "2"]);
+    world.check_live("SELECT id FROM t ORDER BY id LIMIT 1, 18446744073709551615", &["2"]);
+    world.check_live("SELECT id FROM t ORDER BY id LIMIT 1 OFFSET 18446744073709551615", &[]);
+    world.check_live(
+        "SELECT 000000000000000000000000000000000000000000000000000000000000000000000001",
+        &["1"],
+    );
+}

@@ -190,3 +190,35 @@ fn a_condition_without_columns_stays_above_an_aggregate_without_groups() {
         &[],
     );
 }
+
+#[test]
+fn views_over_views_with_correlated_subqueries() {
+    let mut world = world();
+    for lower in [
+        "CREATE MATERIALIZED VIEW counted AS SELECT id, (SELECT COUNT(*) FROM o WHERE o.cid = c.id) AS n FROM c",
+        "CREATE MATERIALIZED VIEW few AS SELECT id FROM c WHERE id >= (SELECT COUNT(*) FROM o WHERE o.cid = c.id)",
+    ] {
+        world.run(lower);
+    }
+    for (query, expected) in [
+        ("SELECT id FROM counted WHERE n > 0", vec!["1", "3"]),
+        ("SELECT id FROM few", vec!["2", "3"]),
+        ("SELECT a.id FROM counted a JOIN few b ON b.id = a.id WHERE a.n = 1", vec!["3"]),
+        ("SELECT id FROM c WHERE n = (SELECT COUNT(*) FROM counted WHERE counted.id = c.id)", vec!["1"]),
+        (
+            "SELECT id FROM few WHERE id > (SELECT COUNT(*) FROM counted x WHERE x.id = few.id)",
+            vec!["2", "3"],
+        ),
+    ] {
+        let batch = world.check_live(query, &expected);
+        let plan = world.plan_view(query).unwrap_or_else(|error| panic!("view {query}: {error}"));
+        world.check_view(query, &plan, &batch);
+    }
+}
+
+#[test]
+fn a_text_may_be_grouped_by_twice() {
+    check("SELECT g FROM c GROUP BY g, g", &["NULL", "a", "b "]);
+    check("SELECT g, n, COUNT(*) FROM c GROUP BY g, n, g", &["NULL|NULL|1", "a|1|1", "b |0|1"]);
+    check("SELECT AVG(k * 1e0), COUNT(*) FROM c GROUP BY g, g HAVING COUNT(*) > 1", &[]);
+}

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sql::ParsedStatement;
+use sql::stack::Roomy;
 use tokio::io::{AsyncRead, AsyncWrite};
 use types::{Error, Result};
 
@@ -371,7 +372,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<R, W> {
                 let text = "You have an error in your SQL syntax; '?' outside of a prepared statement";
                 return Err(Error::mysql(errors::PARSE_ERROR, text).into());
             }
-            let outcome = self.session.run(statement, &[]).await?;
+            let outcome = Roomy::new(self.session.run(statement, &[])).await?;
             self.send_outcome(outcome, RowFormat::Text, at + 1 < n_statements).await?;
         }
         Ok(())
@@ -459,7 +460,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Connection<R, W> {
             parse_execute(reader.rest(), n_parameters, &prepared.types, &long).map_err(malformed)?;
         prepared.types = execute.types;
         let statement = prepared.statement.clone();
-        let outcome = self.session.run(&statement, &execute.parameters).await;
+        let outcome = Roomy::new(self.session.run(&statement, &execute.parameters)).await;
         let sent = match outcome {
             Ok(outcome) => self.send_outcome(outcome, RowFormat::Binary, false).await,
             Err(error) => Err(error.into()),

@@ -20,6 +20,7 @@ use std::time::Duration;
 use futures::{FutureExt, StreamExt};
 use query::{PathChoice, ReadMode, ReadSettings, Transaction};
 use sql::catalog::Catalog;
+use sql::stack::Roomy;
 use sql::{Literal, ParsedStatement, Settings, TableName};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -111,7 +112,7 @@ impl Session {
         let statements = self.parse(sql).inspect_err(|error| self.failed(error))?;
         let mut last = Answer::default();
         for statement in &statements {
-            let answer = match self.run(statement, &[]).await {
+            let answer = match Roomy::new(self.run(statement, &[])).await {
                 Ok(outcome) => Answer::of_outcome(outcome, self.zone()).await,
                 Err(error) => Err(error),
             };

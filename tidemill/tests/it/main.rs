@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests panic rather than return errors")]
 
 mod bad_input;
+mod deep;
 mod facade;
 mod holds;
 mod identities;
