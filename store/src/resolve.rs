@@ -38,7 +38,7 @@ impl Backoff {
 
 /// What a lock is to whoever met it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub enum Fate {
     /// Its transaction has committed.
     Committed(Timestamp),
     /// Its transaction is rolled back.
@@ -49,29 +49,44 @@ pub(crate) enum Fate {
     Alive,
 }
 
+impl Fate {
+    /// What to ask a lock's primary now; `caller` is the reader's timestamp, zero for a writer.
+    #[must_use]
+    pub fn question(lock: &LockInfo, caller: Timestamp, now: Timestamp) -> TxnStatusRequest {
+        TxnStatusRequest {
+            primary: lock.primary.clone(),
+            start_ts: lock.start_ts,
+            caller_start_ts: caller,
+            current_ts: now,
+            // The primary may only be on its way, unless the lock is too old for that.
+            rollback_if_not_exist: lock.start_ts.physical_ms().saturating_add(lock.ttl_ms)
+                < now.physical_ms(),
+            verify_is_primary: true,
+        }
+    }
+
+    /// What the primary's answer to [`Fate::question`] means for the lock.
+    ///
+    /// # Errors
+    /// What the store says about the primary.
+    pub fn of(answer: KvResult<TxnStatus>) -> KvResult<Fate> {
+        match answer {
+            Ok(TxnStatus::Committed(commit_ts)) => Ok(Fate::Committed(commit_ts)),
+            Ok(TxnStatus::RolledBack) => Ok(Fate::RolledBack),
+            Ok(TxnStatus::Alive { pushed: true, .. }) => Ok(Fate::Pushed),
+            // Not prewritten yet, or the key belongs to another transaction's primary by now: look again.
+            Ok(TxnStatus::Alive { pushed: false, .. })
+            | Err(KeyError::TxnNotFound { .. } | KeyError::PrimaryMismatch(_)) => Ok(Fate::Alive),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// Asks a lock's primary what became of its transaction; `caller` is the reader's timestamp, zero for a
 /// writer.
 pub(crate) async fn ask(store: &dyn Store, lock: &LockInfo, caller: Timestamp) -> KvResult<Fate> {
-    let current_ts = store.timestamp().await?;
-    let expired = lock.start_ts.physical_ms().saturating_add(lock.ttl_ms) < current_ts.physical_ms();
-    let request = TxnStatusRequest {
-        primary: lock.primary.clone(),
-        start_ts: lock.start_ts,
-        caller_start_ts: caller,
-        current_ts,
-        // The primary may only be on its way, unless the lock is too old for that.
-        rollback_if_not_exist: expired,
-        verify_is_primary: true,
-    };
-    match store.check_txn_status(&request).await {
-        Ok(TxnStatus::Committed(commit_ts)) => Ok(Fate::Committed(commit_ts)),
-        Ok(TxnStatus::RolledBack) => Ok(Fate::RolledBack),
-        Ok(TxnStatus::Alive { pushed: true, .. }) => Ok(Fate::Pushed),
-        Ok(TxnStatus::Alive { pushed: false, .. }) => Ok(Fate::Alive),
-        // Not prewritten yet, or the key belongs to another transaction's primary by now: look again.
-        Err(KeyError::TxnNotFound { .. } | KeyError::PrimaryMismatch(_)) => Ok(Fate::Alive),
-        Err(error) => Err(error),
-    }
+    let question = Fate::question(lock, caller, store.timestamp().await?);
+    Fate::of(store.check_txn_status(&question).await)
 }
 
 /// Finishes locks of one transaction that is decided.

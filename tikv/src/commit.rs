@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use store::{CommitRequest, Key, KeyError, KvResult, TxnStatus, TxnStatusRequest};
+use store::{CommitRequest, Key, KeyError, KvResult, TxnStatus};
 use types::{Error, Result, Timestamp};
 
 use crate::backoff::{Backoff, Pause};
@@ -15,6 +15,7 @@ use crate::cluster::{Cluster, Trouble};
 use crate::key;
 use crate::key_error::key_error;
 use crate::proto::kvrpcpb::{self, CommitRole};
+use crate::status::whether_committed;
 
 /// How far ahead of a refused commit its least timestamp may be; beyond it something is broken.
 const AHEAD_MS_MAX: u64 = 60 * 60 * 1000;
@@ -151,15 +152,7 @@ impl Cluster {
 
     /// The commit timestamp in the record of a primary whose commit is acknowledged.
     async fn record(&self, start_ts: Timestamp, primary: &Key) -> KvResult<Timestamp> {
-        let request = TxnStatusRequest {
-            primary: primary.clone(),
-            start_ts,
-            caller_start_ts: Timestamp::ZERO,
-            current_ts: start_ts,
-            rollback_if_not_exist: false,
-            verify_is_primary: true,
-        };
-        match self.check_status(&request).await? {
+        match self.check_status(&whether_committed(start_ts, primary)).await? {
             TxnStatus::Committed(commit_ts) => Ok(commit_ts),
             other => Err(Error::corrupt(format!(
                 "the commit of transaction {start_ts} was acknowledged, its primary says {other:?}"

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
-use store::{KeyError, KeyRange, KvResult, LockInfo, LockKind};
+use store::{Fate, KeyError, KeyRange, KvResult, LockInfo, LockKind};
 use types::{Error, Result, Timestamp};
 
 use crate::backoff::{Backoff, Pause};
@@ -17,7 +17,7 @@ use crate::cluster::Cluster;
 use crate::key_error::{key_error, lock_infos};
 use crate::pd::Passed;
 use crate::proto::kvrpcpb;
-use crate::status::{Fate, by_transaction};
+use crate::status::by_transaction;
 use crate::walk::{Direction, after_key, after_part, whole};
 
 /// Locks of one page.

@@ -1,13 +1,13 @@
 //! Lists of locks, the end of all locks of a transaction, and heartbeats.
 
-use store::{Key, KeyRange, KvResult, LockInfo};
+use store::{Fate, Key, KeyRange, KvResult, LockInfo};
 use types::{Result, Timestamp};
 
 use crate::backoff::{Backoff, Pause};
 use crate::cluster::Cluster;
 use crate::key_error::key_error;
 use crate::proto::kvrpcpb;
-use crate::status::{Fate, by_transaction};
+use crate::status::by_transaction;
 use crate::walk::{Direction, after_part, whole};
 
 /// Locks of one page of a list without a limit.

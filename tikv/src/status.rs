@@ -8,26 +8,13 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use store::{Key, KeyError, KvResult, LockInfo, LockKind, TxnStatus, TxnStatusRequest};
+use store::{Fate, Key, KeyError, KvResult, LockInfo, LockKind, TxnStatus, TxnStatusRequest};
 use types::Timestamp;
 
 use crate::cluster::Cluster;
 use crate::key_error::{key_error, lock_info};
 use crate::pd::Passed;
 use crate::proto::kvrpcpb;
-
-/// What a lock is to whoever met it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// Its transaction has committed.
-    Committed(Timestamp),
-    /// Its transaction is rolled back.
-    RolledBack,
-    /// Its transaction lives, and commits above the caller if at all.
-    Pushed,
-    /// Its transaction lives and may commit anywhere.
-    Alive,
-}
 
 /// What the keys of an async commit say together.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,6 +44,19 @@ fn together(primary_least: Timestamp, answers: &[(usize, kvrpcpb::CheckSecondary
 /// Whether a transaction's time is over.
 fn is_over(start_ts: Timestamp, ttl_ms: u64, now: Timestamp) -> bool {
     now == Timestamp::MAX || start_ts.physical_ms().saturating_add(ttl_ms) < now.physical_ms()
+}
+
+/// A question whether a transaction has committed, which pushes and ends nothing.
+pub(crate) fn whether_committed(start_ts: Timestamp, primary: &Key) -> TxnStatusRequest {
+    TxnStatusRequest {
+        primary: primary.clone(),
+        start_ts,
+        caller_start_ts: Timestamp::ZERO,
+        // Never too late for a lock.
+        current_ts: start_ts,
+        rollback_if_not_exist: false,
+        verify_is_primary: true,
+    }
 }
 
 impl Cluster {
@@ -139,25 +139,8 @@ impl Cluster {
     /// # Errors
     /// What the store says about the primary.
     pub(crate) async fn fate(&self, lock: &LockInfo, caller: Timestamp) -> KvResult<Fate> {
-        let current_ts = self.timestamp().await?;
-        let request = TxnStatusRequest {
-            primary: lock.primary.clone(),
-            start_ts: lock.start_ts,
-            caller_start_ts: caller,
-            current_ts,
-            // The primary may only be on its way, unless the lock is too old for that.
-            rollback_if_not_exist: is_over(lock.start_ts, lock.ttl_ms, current_ts),
-            verify_is_primary: true,
-        };
-        match self.check_status(&request).await {
-            Ok(TxnStatus::Committed(commit_ts)) => Ok(Fate::Committed(commit_ts)),
-            Ok(TxnStatus::RolledBack) => Ok(Fate::RolledBack),
-            Ok(TxnStatus::Alive { pushed: true, .. }) => Ok(Fate::Pushed),
-            // Not there yet, or the key is another transaction's primary by now: look again.
-            Ok(TxnStatus::Alive { pushed: false, .. })
-            | Err(KeyError::TxnNotFound { .. } | KeyError::PrimaryMismatch(_)) => Ok(Fate::Alive),
-            Err(error) => Err(error),
-        }
+        let question = Fate::question(lock, caller, self.timestamp().await?);
+        Fate::of(self.check_status(&question).await)
     }
 
     /// Finishes locks of a decided transaction; those that somebody else finished are fine.

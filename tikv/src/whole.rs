@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use store::{AssertionLevel, Key, KeyError, KvResult, LockInfo, Mutation, TxnStatus, TxnStatusRequest};
+use store::{AssertionLevel, Key, KeyError, KvResult, LockInfo, Mutation, TxnStatus};
 use types::{Error, ErrorKind, Timestamp};
 
 use crate::backoff::Backoff;
 use crate::cluster::Cluster;
 use crate::commit::{Decided, Deciding};
 use crate::prewrite::{Folded, Locking};
+use crate::status::whether_committed;
 
 /// What a lock may live beyond the moment when it is written, in milliseconds.
 const TTL_MS: u64 = 20_000;
@@ -146,15 +147,7 @@ impl Cluster {
 
     /// Commits the primary, unless an earlier call has.
     async fn decide_whole(&self, start_ts: Timestamp, primary: &Key, keys: &[Key]) -> KvResult<Decided> {
-        let request = TxnStatusRequest {
-            primary: primary.clone(),
-            start_ts,
-            caller_start_ts: Timestamp::ZERO,
-            // Never too late for a lock.
-            current_ts: start_ts,
-            rollback_if_not_exist: false,
-            verify_is_primary: true,
-        };
+        let request = whether_committed(start_ts, primary);
         let (status, drawn) = futures::join!(self.check_status(&request), self.timestamp());
         match status? {
             TxnStatus::Committed(commit_ts) => {

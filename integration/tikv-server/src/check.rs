@@ -3,8 +3,6 @@
 //! In the order in which a real store looks. The answers are region errors with a text beside the field,
 //! and for keys outside a region with a valid epoch an `abort` of the key.
 
-use std::fmt::Write;
-
 use bytes::Bytes;
 use tikv::proto::{errorpb, kvrpcpb, metapb};
 use tonic::Status;
@@ -188,8 +186,8 @@ pub(crate) fn outside(region: &RegionState, raw: &[u8]) -> Option<kvrpcpb::KeyEr
     if region.contains(&encoded) {
         return None;
     }
-    let (start, end) = (hex(&region.meta.start_key), hex(&region.meta.end_key));
-    let text = format!("Key {} is out of [region {}] [{start}, {end})", hex(&encoded), region.id());
+    let (start, end) = (&region.meta.start_key, &region.meta.end_key);
+    let text = format!("Key {encoded:X} is out of [region {}] [{start:X}, {end:X})", region.id());
     Some(kvrpcpb::KeyError { abort: format!("Error(Other(\"{text}\"))"), ..kvrpcpb::KeyError::default() })
 }
 
@@ -214,14 +212,6 @@ pub(crate) fn range_outside(region: &RegionState, lower: &[u8], upper: &[u8]) ->
 
 fn numbers(bound: &Bytes) -> String {
     format!("Some({:?})", bound.as_ref())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02X}");
-        text
-    })
 }
 
 /// Refuses a request in the language of another version of the interface.

@@ -106,10 +106,10 @@ impl Console {
     async fn list(&self) -> String {
         let mut listed = String::new();
         for region in self.cluster.regions().await {
-            let (start, end) = (hex(&region.meta.start_key), hex(&region.meta.end_key));
+            let (start, end) = (&region.meta.start_key, &region.meta.end_key);
             let leader = region.leader.unwrap_or(0);
             // Writing to a string cannot fail.
-            let _ = write!(listed, "{}:{}:{leader}:{start}:{end} ", region.id(), region.version());
+            let _ = write!(listed, "{}:{}:{leader}:{start:x}:{end:x} ", region.id(), region.version());
         }
         listed.trim_end().to_owned()
     }
@@ -264,14 +264,6 @@ impl Words<'_> {
         };
         Ok((target, fault, count))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 fn unhex(text: &str) -> anyhow::Result<Vec<u8>> {

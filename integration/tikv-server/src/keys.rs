@@ -4,30 +4,15 @@
 //! keys sort as raw ones and none is a prefix of another. Requests and rows carry raw keys; regions, their
 //! splits and subscriptions carry encoded ones.
 
-use bytes::{BufMut, Bytes, BytesMut};
-
-const GROUP_BYTES: usize = 8;
-const FULL_MARKER: u8 = 0xff;
+use bytes::Bytes;
+use tidb::comparable::{put_bytes, take_bytes};
 
 /// Encodes a raw key.
-///
-/// # Panics
-/// Never: a group has eight bytes.
 #[must_use]
 pub fn encode(raw: &[u8]) -> Bytes {
-    let mut encoded = BytesMut::with_capacity((raw.len() / GROUP_BYTES + 1) * (GROUP_BYTES + 1));
-    let mut rest = raw;
-    loop {
-        let (group, after) = rest.split_at(rest.len().min(GROUP_BYTES));
-        let padding = GROUP_BYTES - group.len();
-        encoded.put_slice(group);
-        encoded.put_bytes(0, padding);
-        encoded.put_u8(FULL_MARKER - u8::try_from(padding).expect("a group has eight bytes"));
-        if padding > 0 {
-            return encoded.freeze();
-        }
-        rest = after;
-    }
+    let mut encoded = Vec::new();
+    put_bytes(&mut encoded, raw);
+    encoded.into()
 }
 
 /// Encodes the bound of a range: empty stays empty, which is no bound.
@@ -39,21 +24,9 @@ pub fn encode_bound(raw: &[u8]) -> Bytes {
 /// Decodes a key; `None` if it is not encoded.
 #[must_use]
 pub fn decode(encoded: &[u8]) -> Option<Bytes> {
-    let mut raw = BytesMut::with_capacity(encoded.len());
-    let mut rest = encoded;
-    loop {
-        let (group, after) = rest.split_at_checked(GROUP_BYTES + 1)?;
-        let padding = usize::from(FULL_MARKER - group[GROUP_BYTES]);
-        let count = GROUP_BYTES.checked_sub(padding)?;
-        if group[count..GROUP_BYTES].iter().any(|byte| *byte != 0) {
-            return None;
-        }
-        raw.put_slice(&group[..count]);
-        if padding > 0 {
-            return after.is_empty().then(|| raw.freeze());
-        }
-        rest = after;
-    }
+    let (mut rest, mut raw) = (encoded, Vec::new());
+    take_bytes(&mut rest, &mut raw).ok()?;
+    rest.is_empty().then(|| raw.into())
 }
 
 /// Decodes a bound: empty stays empty.

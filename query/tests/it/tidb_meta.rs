@@ -10,29 +10,16 @@ use store::{Mutation, Store};
 use tidb::{Cast, MetaKey, MetaTable, NewCollations, RowEncoder, SourceTable, TableInfo, convert_column};
 use types::Timestamp;
 
+#[allow(dead_code, reason = "tests of the encodings use all of it")]
+#[path = "../../../tidb/tests/it/meta_json.rs"]
+mod meta_json;
+
+pub(crate) use meta_json::{column, field_type};
+
 /// NOT NULL and primary key.
 pub(crate) const KEY: u64 = 1 | 2;
 /// The database of all tables.
 pub(crate) const SHOP: i64 = 1;
-
-/// A column's type.
-pub(crate) fn field_type(tp: u8, flag: u64, flen: i64, decimal: i64, collate: &str) -> Value {
-    let charset = collate.split('_').next().unwrap();
-    json!({
-        "Tp": tp, "Flag": flag, "Flen": flen, "Decimal": decimal, "Charset": charset, "Collate": collate,
-        "Elems": null, "ElemsIsBinaryLit": null, "Array": false
-    })
-}
-
-/// A public column.
-pub(crate) fn column(id: i64, name: &str, field_type: Value) -> Value {
-    json!({
-        "id": id, "name": {"O": name, "L": name.to_lowercase()}, "offset": 0, "origin_default": null,
-        "origin_default_bit": null, "default": null, "default_bit": null, "default_is_expr": false,
-        "generated_expr_string": "", "generated_stored": false, "dependences": null, "type": field_type,
-        "state": 5, "comment": "", "hidden": false, "change_state_info": null, "version": 2
-    })
-}
 
 /// A BIGINT column.
 pub(crate) fn bigint(id: i64, name: &str, flag: u64) -> Value {

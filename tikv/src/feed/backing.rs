@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use store::{KeyError, KeyRange, LockInfo, LockKind, ReadContext};
+use store::{Fate, KeyError, KeyRange, LockInfo, LockKind, ReadContext};
 use types::{Error, Result, Timestamp};
 
 use super::failure::Failure;
@@ -14,7 +14,7 @@ use crate::backoff::Backoff;
 use crate::cluster::Cluster;
 use crate::key;
 use crate::region::Region;
-use crate::status::{Fate, by_transaction};
+use crate::status::by_transaction;
 use crate::walk::whole;
 
 /// Locks of one page.
