@@ -8,6 +8,7 @@
 //! ~tm/c/d/<name>              a database
 //! ~tm/c/t/<id>                a table or view (JSON)
 //! ~tm/c/i                     the id allocator
+//! ~tm/b/, ~tm/h/              unversioned values and holds, where the store is a cluster
 //! ~tm/e/<timestamp>           a statement that another process does (JSON), where several share the store
 //! ~tm/l                       which process runs the jobs (JSON), where several share the store
 //! ~tm/j/<job>                 epoch record: the primary of every epoch of the job
