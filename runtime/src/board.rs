@@ -41,12 +41,12 @@ pub(crate) struct JobDoor {
 pub(crate) struct Request {
     /// The cut to reach.
     pub(crate) to: Timestamp,
-    /// How, and why.
+    /// How, and why, as far as it is known before the changes are read.
     pub(crate) path: RefreshPath,
     pub(crate) reason: String,
     /// When it was begun, in milliseconds of the store's clock.
     pub(crate) began_ms: u64,
-    /// Rows of the base tables when it is done.
+    /// Rows of the base tables before it.
     pub(crate) source_rows: u64,
     /// Gives it up.
     pub(crate) cancel: CancellationToken,
