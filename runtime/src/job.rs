@@ -251,7 +251,7 @@ impl JobRun {
         let offers = shared.offers.take(self.worker.job, opened.cut);
         let compaction = if target.adopts { None } else { self.door.take_compaction() };
         if let Some(compaction) = &compaction {
-            self.worker.views.compact(compaction.view, &compaction.states);
+            self.worker.views.compact(compaction.view, &compaction.states, compaction.n_bytes_max);
         }
         let mut sealed = self.worker.seal(opened.clone(), Vec::new(), Ends::Cut).await?;
         if let (Some(request), false) = (&target.request, target.adopts) {
@@ -284,8 +284,8 @@ impl JobRun {
         let adopted = std::mem::take(&mut adoption.adopted);
         adoption.tell(&adopted);
         if let Some(compaction) = compaction {
-            let took_part = self.worker.views.running.contains_key(&compaction.view);
-            compaction.tell(took_part);
+            let merged = self.worker.views.merged(compaction.view, &compaction.states);
+            compaction.tell(merged);
         }
         Ok(())
     }
