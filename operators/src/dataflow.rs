@@ -357,13 +357,22 @@ impl Dataflow {
         Ok(sealed)
     }
 
-    /// Has some states, by number, merged into one tier each when the dataflow is sealed next.
-    pub fn compact(&mut self, numbers: &BTreeSet<u32>) {
+    /// Has some states, by number, merged into one tier each when the dataflow is sealed next, about so many
+    /// bytes of each ([`State::compact`]).
+    pub fn compact(&mut self, numbers: &BTreeSet<u32>, n_bytes_max: usize) {
         let operators = self.nodes.iter_mut().filter_map(|node| node.stateful.as_mut());
         let states = operators.flat_map(|operator| operator.states_mut()).chain([self.failures.state_mut()]);
         for (_, state) in (0..).zip(states).filter(|(number, _)| numbers.contains(number)) {
-            state.compact();
+            state.compact(n_bytes_max);
         }
+    }
+
+    /// Whether one of some states, by number, is not merged yet and is to be.
+    #[must_use]
+    pub fn is_compacting(&self, numbers: &BTreeSet<u32>) -> bool {
+        let operators = self.nodes.iter().filter_map(|node| node.stateful.as_ref());
+        let states = operators.flat_map(|operator| operator.states()).chain([self.failures.state()]);
+        (0..).zip(states).any(|(number, state)| numbers.contains(&number) && state.is_compacting())
     }
 
     /// The manifests of all states, by number, as last sealed.

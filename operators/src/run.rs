@@ -41,9 +41,13 @@ pub enum StateKind {
 pub struct Run {
     bytes: Bytes,
     kind: StateKind,
+    /// All entries, those that are left out included.
     n_rows: usize,
+    /// Entries at the beginning that are left out.
+    n_left_out: usize,
     stride: usize,
     shift: u32,
+    /// Of all entries: where the directory begins.
     first_hash: u32,
     last_hash: u32,
     offsets_at: usize,
@@ -86,10 +90,21 @@ impl Run {
             return Err(broken("sections do not fit"));
         }
         let (first_hash, last_hash) = (field(3), field(4));
-        Ok(Run { kind, n_rows, stride, shift, first_hash, last_hash, offsets_at, data_at, bytes })
+        let n_left_out = 0;
+        Ok(Run { kind, n_rows, n_left_out, stride, shift, first_hash, last_hash, offsets_at, data_at, bytes })
     }
 
-    /// The bytes to keep.
+    /// The same run, its first entries left out; the bytes stay whole.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn without_first(&self, n_entries: usize) -> Run {
+        assert!(n_entries <= self.n_rows(), "a run of {} entries, not {n_entries}", self.n_rows());
+        Run { n_left_out: self.n_left_out + n_entries, ..self.clone() }
+    }
+
+    /// The bytes to keep, those of entries that are left out included.
     #[must_use]
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -104,7 +119,7 @@ impl Run {
     /// The number of entries.
     #[must_use]
     pub fn n_rows(&self) -> usize {
-        self.n_rows
+        self.n_rows - self.n_left_out
     }
 
     /// The number of bytes.
@@ -116,7 +131,7 @@ impl Run {
     /// The least hash of a key.
     #[must_use]
     pub fn first_hash(&self) -> u32 {
-        self.first_hash
+        if self.n_left_out == 0 || self.n_rows() == 0 { self.first_hash } else { hash_of(self.key(0)) }
     }
 
     /// The greatest hash of a key.
@@ -126,6 +141,7 @@ impl Run {
     }
 
     fn entry(&self, index: usize) -> &[u8] {
+        let index = index + self.n_left_out;
         let (start, end) = if self.stride == 0 {
             let at = self.offsets_at + 4 * index;
             (read_u32(&self.bytes, at) as usize, read_u32(&self.bytes, at + 4) as usize)
@@ -190,15 +206,15 @@ impl Run {
     #[must_use]
     pub fn lower_bound(&self, key: &[u8]) -> usize {
         let hash = hash_of(key);
-        if self.n_rows == 0 || hash < self.first_hash {
+        if self.n_rows() == 0 || hash < self.first_hash {
             return 0;
         }
         if hash > self.last_hash {
-            return self.n_rows;
+            return self.n_rows();
         }
         let at = HEADER_BYTES + 4 * (((hash - self.first_hash) >> self.shift) as usize);
-        let mut low = read_u32(&self.bytes, at) as usize;
-        let mut high = read_u32(&self.bytes, at + 4) as usize;
+        let entry = |at: usize| (read_u32(&self.bytes, at) as usize).saturating_sub(self.n_left_out);
+        let (mut low, mut high) = (entry(at), entry(at + 4));
         while low < high {
             let middle = low.midpoint(high);
             if self.key(middle) < key { low = middle + 1 } else { high = middle }
@@ -213,11 +229,11 @@ impl Run {
         // Gallop: most prefixes have few entries.
         let mut step = 1;
         let mut low = start;
-        while low + step <= self.n_rows && self.key(low + step - 1).starts_with(prefix) {
+        while low + step <= self.n_rows() && self.key(low + step - 1).starts_with(prefix) {
             low += step;
             step *= 2;
         }
-        let mut high = (low + step).min(self.n_rows + 1) - 1;
+        let mut high = (low + step).min(self.n_rows() + 1) - 1;
         while low < high {
             let middle = low.midpoint(high);
             if self.key(middle).starts_with(prefix) { low = middle + 1 } else { high = middle }
@@ -229,7 +245,7 @@ impl Run {
     #[must_use]
     pub fn find(&self, key: &[u8]) -> Option<usize> {
         let index = self.lower_bound(key);
-        (index < self.n_rows && self.key(index) == key).then_some(index)
+        (index < self.n_rows() && self.key(index) == key).then_some(index)
     }
 }
 

@@ -3,7 +3,10 @@
 //! Reading never changes a [`State`]; writing appends runs in memory. Sealing merges those, with as many
 //! of the newest sealed runs as keeps sizes geometric, into runs with names, and yields the manifest to
 //! commit. So any number of states may stand over one manifest: the epoch's, and each query's own.
-//! Keys begin with their hash ([`keyed`](crate::keyed)), whose first byte is the vnode.
+//! Keys begin with their hash ([`keyed`](crate::keyed)), whose first byte is the vnode. What sealing leaves
+//! in several tiers is merged into one when that is asked for, in steps of bounded size (`steps`).
+
+mod steps;
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,6 +16,7 @@ use types::{Epoch, Error, Generation, JobId, Result, RunName, TableId};
 
 use crate::merge::{Deletions, Merge, Merged, merge_runs};
 use crate::run::{Run, RunBuilder, StateKind, add_weights, hash_of};
+use steps::Pass;
 
 /// The data of one run; a merge begins another one beyond it.
 pub const RUN_BYTES_MAX: usize = 16 << 20;
@@ -36,6 +40,9 @@ pub struct RunMeta {
     pub name: RunName,
     /// Its rows.
     pub n_rows: u64,
+    /// How many of them, the first, are in the oldest tier by now, and not here any more.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub n_merged: u64,
     /// Its encoded size.
     pub n_bytes: u64,
     /// Runs of one tier came from one merge: they are of one age and share no key.
@@ -44,6 +51,38 @@ pub struct RunMeta {
     pub first_hash: u32,
     /// The greatest hash of a key in it.
     pub last_hash: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+fn is_none(n_rows: &u64) -> bool {
+    *n_rows == 0
+}
+
+impl RunMeta {
+    fn of(run: &Run, name: RunName, tier: u32) -> RunMeta {
+        RunMeta {
+            name,
+            n_rows: run.n_rows() as u64,
+            n_merged: 0,
+            n_bytes: run.n_bytes() as u64,
+            tier,
+            first_hash: run.first_hash(),
+            last_hash: run.last_hash(),
+        }
+    }
+
+    /// Rows that count.
+    #[must_use]
+    pub fn n_rows_left(&self) -> u64 {
+        self.n_rows.saturating_sub(self.n_merged)
+    }
+
+    /// About how many bytes the rows have that count.
+    #[must_use]
+    pub fn n_bytes_left(&self) -> u64 {
+        let left = u128::from(self.n_bytes) * u128::from(self.n_rows_left());
+        u64::try_from(left.div_ceil(u128::from(self.n_rows.max(1)))).unwrap_or(self.n_bytes)
+    }
 }
 
 /// The runs of one operator's state at an epoch, oldest first.
@@ -65,7 +104,7 @@ impl Manifest {
     #[must_use]
     pub fn n_bytes(&self) -> (u64, u64) {
         let oldest = self.runs.first().map_or(0, |run| run.tier);
-        let bytes = |runs: &mut dyn Iterator<Item = &RunMeta>| runs.map(|run| run.n_bytes).sum::<u64>();
+        let bytes = |runs: &mut dyn Iterator<Item = &RunMeta>| runs.map(RunMeta::n_bytes_left).sum::<u64>();
         let newer = bytes(&mut self.runs.iter().filter(|run| run.tier != oldest));
         (bytes(&mut self.runs.iter()), newer)
     }
@@ -119,13 +158,24 @@ pub struct State {
     memory: Vec<Run>,
     /// Sealed runs were let go of, and no manifest says so yet.
     is_cleared: bool,
-    /// All runs are to become one tier when the state is sealed next.
-    is_compacting: bool,
+    /// The merge of all runs into one tier, if it was asked for and is not over.
+    compaction: Option<Compaction>,
+}
+
+/// A merge in steps.
+#[derive(Clone, Debug)]
+struct Compaction {
+    /// Bytes of one step.
+    n_bytes_max: usize,
+    /// How far it is, once it has begun.
+    pass: Option<Pass>,
+    /// Whether a step is to be done when the state is sealed next.
+    is_due: bool,
 }
 
 impl std::fmt::Debug for State {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let State { kind, sealed, memory, source: _, is_cleared: _, is_compacting: _ } = self;
+        let State { kind, sealed, memory, source: _, is_cleared: _, compaction: _ } = self;
         write!(formatter, "State({kind:?}, {} sealed runs, {} in memory)", sealed.len(), memory.len())
     }
 }
@@ -139,7 +189,7 @@ impl State {
             .iter()
             .map(|meta| Arc::new(Handle { meta: meta.clone(), run: OnceLock::new() }))
             .collect();
-        State { kind, source, sealed, memory: Vec::new(), is_cleared: false, is_compacting: false }
+        State { kind, source, sealed, memory: Vec::new(), is_cleared: false, compaction: None }
     }
 
     /// What its entries mean.
@@ -154,22 +204,31 @@ impl State {
         Manifest { runs: self.sealed.iter().map(|handle| handle.meta.clone()).collect() }
     }
 
-    /// Has all runs merged into one tier when the state is sealed next. What it holds stays the same.
-    pub fn compact(&mut self) {
-        self.is_compacting = true;
+    /// Has the runs merged into one tier when the state is sealed next: all of them, if they have no more
+    /// bytes, or about so many, and then [`State::is_compacting`] until it was asked for often enough.
+    /// Meanwhile others may come. What the state holds stays the same.
+    pub fn compact(&mut self, n_bytes_max: usize) {
+        let pass = self.compaction.take().and_then(|compaction| compaction.pass);
+        self.compaction = Some(Compaction { n_bytes_max: n_bytes_max.max(1), pass, is_due: true });
+    }
+
+    /// Whether a merge that was asked for is not over.
+    #[must_use]
+    pub fn is_compacting(&self) -> bool {
+        self.compaction.is_some()
     }
 
     /// Entries, before runs are merged.
     #[must_use]
     pub fn n_rows(&self) -> u64 {
-        let sealed: u64 = self.sealed.iter().map(|handle| handle.meta.n_rows).sum();
+        let sealed: u64 = self.sealed.iter().map(|handle| handle.meta.n_rows_left()).sum();
         sealed + self.memory.iter().map(|run| run.n_rows() as u64).sum::<u64>()
     }
 
     /// Encoded bytes, before runs are merged.
     #[must_use]
     pub fn n_bytes(&self) -> u64 {
-        let sealed: u64 = self.sealed.iter().map(|handle| handle.meta.n_bytes).sum();
+        let sealed: u64 = self.sealed.iter().map(|handle| handle.meta.n_bytes_left()).sum();
         sealed + self.unsealed_bytes()
     }
 
@@ -233,6 +292,7 @@ impl State {
         self.is_cleared |= !self.sealed.is_empty();
         self.sealed.clear();
         self.memory.clear();
+        self.compaction = None;
     }
 
     /// Puts one key of a map; for many keys build a run and append it.
@@ -265,14 +325,26 @@ impl State {
         if let Some(run) = handle.run.get() {
             return Ok(run);
         }
-        let run = self.source.read_run(handle.meta.name)?;
-        if run.kind() != self.kind
-            || run.n_rows() as u64 != handle.meta.n_rows
-            || run.n_bytes() as u64 != handle.meta.n_bytes
-        {
-            return Err(Error::corrupt(format!("run {:?} is not what its manifest says", handle.meta.name)));
-        }
+        let run = self.read(handle)?;
         Ok(handle.run.get_or_init(|| run))
+    }
+
+    /// A run that is kept by the source alone, if it was not needed before.
+    fn read(&self, handle: &Handle) -> Result<Run> {
+        if let Some(run) = handle.run.get() {
+            return Ok(run.clone());
+        }
+        let meta = &handle.meta;
+        let run = self.source.read_run(meta.name)?;
+        let n_merged = usize::try_from(meta.n_merged).unwrap_or(usize::MAX);
+        if run.kind() != self.kind
+            || run.n_rows() as u64 != meta.n_rows
+            || run.n_bytes() as u64 != meta.n_bytes
+            || n_merged > run.n_rows()
+        {
+            return Err(Error::corrupt(format!("run {:?} is not what its manifest says", meta.name)));
+        }
+        Ok(run.without_first(n_merged))
     }
 
     /// The value of a key of a map.
@@ -343,18 +415,43 @@ impl State {
     }
 
     /// Seals what is in memory: names the new runs and returns the new manifest, or none if nothing
-    /// changed. The state goes on over the sealed runs, which stay in memory.
+    /// changed. The state goes on over the sealed runs, which stay in memory. A merge that was asked for
+    /// goes a step further.
     ///
     /// # Errors
     /// As [`State::runs`].
     pub fn seal(&mut self, namer: &mut RunNamer, sealed: &mut Vec<SealedRun>) -> Result<Option<Manifest>> {
-        let is_cleared = std::mem::take(&mut self.is_cleared);
-        let compacts = std::mem::take(&mut self.is_compacting)
-            && self.manifest().n_tiers() + usize::from(!self.memory.is_empty()) > 1;
-        if self.memory.is_empty() && !compacts {
-            return Ok(is_cleared.then(Manifest::default));
+        let mut is_changed = std::mem::take(&mut self.is_cleared);
+        let mut asked = self.compaction.take();
+        let is_due = asked.as_mut().is_some_and(|asked| std::mem::take(&mut asked.is_due));
+        let n_tiers = self.manifest().n_tiers() + usize::from(!self.memory.is_empty());
+        let at_once = asked.take_if(|asked| is_due && self.n_bytes() <= asked.n_bytes_max as u64).is_some();
+        let n_kept = if at_once { 0 } else { self.n_kept_runs() };
+        if !self.memory.is_empty() || (at_once && n_tiers > 1) {
+            is_changed |= self.merge_newer_than(n_kept, namer, sealed)?;
         }
-        let n_kept = if compacts { 0 } else { self.n_kept_runs() };
+        if let Some(Compaction { n_bytes_max, pass, .. }) = asked {
+            // Without an older one the newest tier is the only one.
+            let mut pass = pass.filter(|_| n_kept > 0);
+            if is_due {
+                pass = pass.or_else(|| Pass::begin(self));
+                is_changed |= pass.is_some();
+                pass = pass.map(|pass| pass.step(self, n_bytes_max, namer, sealed)).transpose()?.flatten();
+            }
+            let compaction = |pass| Compaction { n_bytes_max, pass: Some(pass), is_due: false };
+            self.compaction = pass.map(compaction);
+        }
+        Ok(is_changed.then(|| self.manifest()))
+    }
+
+    /// Merges what is in memory and all but the oldest sealed runs into a tier of their own; whether that
+    /// changes what is sealed.
+    fn merge_newer_than(
+        &mut self,
+        n_kept: usize,
+        namer: &mut RunNamer,
+        sealed: &mut Vec<SealedRun>,
+    ) -> Result<bool> {
         let deletions = if n_kept == 0 { Deletions::Drop } else { Deletions::Keep };
         let mut runs = Vec::new();
         for handle in &self.sealed[n_kept..] {
@@ -362,23 +459,16 @@ impl State {
         }
         runs.extend(&self.memory);
         let merged = merge_runs(self.kind, &runs, deletions, RUN_BYTES_MAX)?;
-        let is_unchanged = !is_cleared && merged.is_empty() && n_kept == self.sealed.len();
+        let is_changed = !merged.is_empty() || n_kept < self.sealed.len();
         self.memory.clear();
         let tier = self.sealed[..n_kept].last().map_or(0, |handle| handle.meta.tier + 1);
         self.sealed.truncate(n_kept);
         for run in merged {
-            let meta = RunMeta {
-                name: namer.next_name(),
-                n_rows: run.n_rows() as u64,
-                n_bytes: run.n_bytes() as u64,
-                tier,
-                first_hash: run.first_hash(),
-                last_hash: run.last_hash(),
-            };
+            let meta = RunMeta::of(&run, namer.next_name(), tier);
             sealed.push(SealedRun { name: meta.name, bytes: run.bytes().clone() });
             self.sealed.push(Arc::new(Handle { meta, run: OnceLock::from(run) }));
         }
-        Ok((!is_unchanged).then(|| self.manifest()))
+        Ok(is_changed)
     }
 
     /// How many sealed runs stay as they are: each tier is more than twice all that is newer.
@@ -388,7 +478,8 @@ impl State {
         while n_kept > 0 {
             let tier = self.sealed[n_kept - 1].meta.tier;
             let start = self.sealed[..n_kept].partition_point(|handle| handle.meta.tier < tier);
-            let tier_bytes: u64 = self.sealed[start..n_kept].iter().map(|handle| handle.meta.n_bytes).sum();
+            let tier_bytes: u64 =
+                self.sealed[start..n_kept].iter().map(|handle| handle.meta.n_bytes_left()).sum();
             if tier_bytes > 2 * newer_bytes {
                 break;
             }

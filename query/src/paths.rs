@@ -25,7 +25,7 @@ use crate::transaction::{Writes, writes_in};
 use crate::{Engine, PathChoice, ReadMode, ReadPath, ViewPath};
 
 /// As many changes are looked at to see whether there are any, and to say how many there are if these are all.
-const PEEKED_CHANGES: usize = 64;
+const PEEKED_CHANGES: u64 = 64;
 
 /// A view on its path.
 pub(crate) struct Decided {
@@ -39,7 +39,7 @@ enum Changed {
     Nothing,
     /// So many, or at least so many.
     Some {
-        n_changes: usize,
+        n_changes: u64,
         and_more: bool,
     },
     Gone(String),
@@ -153,21 +153,14 @@ impl Engine {
         if scope.at <= cut {
             return Ok(Changed::Nothing);
         }
-        let mut next = None;
-        loop {
-            let page = match self.store().changes(ranges, cut, scope.at, next, PEEKED_CHANGES).await {
-                Ok(page) => page,
-                Err(error) if error.is_history_gone() => return Ok(Changed::Gone(error.to_string())),
-                Err(error) => return Err(error),
-            };
-            let (n_changes, and_more) = (page.changes.len(), page.next.is_some());
-            if n_changes > 0 {
-                return Ok(Changed::Some { n_changes, and_more });
-            }
-            next = page.next;
-            if next.is_none() {
-                return Ok(Changed::Nothing);
-            }
+        match self.store().count_changes(ranges, cut, scope.at, PEEKED_CHANGES).await {
+            Ok(0) => Ok(Changed::Nothing),
+            Ok(n_changes) => Ok(Changed::Some {
+                n_changes: n_changes.min(PEEKED_CHANGES),
+                and_more: n_changes > PEEKED_CHANGES,
+            }),
+            Err(error) if error.is_history_gone() => Ok(Changed::Gone(error.to_string())),
+            Err(error) => Err(error),
         }
     }
 
@@ -245,8 +238,8 @@ impl Engine {
         ranges.sort_by(|left, right| left.start.cmp(&right.start));
         ranges.dedup();
         let idle = scope.at <= record.cut
-            || match self.store().changes(&ranges, record.cut, scope.at, None, 1).await {
-                Ok(page) => page.changes.is_empty() && page.next.is_none(),
+            || match self.store().count_changes(&ranges, record.cut, scope.at, 0).await {
+                Ok(n_changes) => n_changes == 0,
                 Err(error) if error.is_history_gone() => false,
                 Err(error) => return Err(error),
             };

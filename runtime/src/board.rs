@@ -41,12 +41,12 @@ pub(crate) struct JobDoor {
 pub(crate) struct Request {
     /// The cut to reach.
     pub(crate) to: Timestamp,
-    /// How, and why.
+    /// How, and why, as far as it is known before the changes are read.
     pub(crate) path: RefreshPath,
     pub(crate) reason: String,
     /// When it was begun, in milliseconds of the store's clock.
     pub(crate) began_ms: u64,
-    /// Rows of the base tables when it is done.
+    /// Rows of the base tables before it.
     pub(crate) source_rows: u64,
     /// Gives it up.
     pub(crate) cancel: CancellationToken,
@@ -59,15 +59,28 @@ pub(crate) struct Compaction {
     pub(crate) view: TableId,
     /// The numbers of the states.
     pub(crate) states: BTreeSet<u32>,
-    done: oneshot::Sender<bool>,
+    /// Bytes of each state that one barrier merges.
+    pub(crate) n_bytes_max: usize,
+    done: oneshot::Sender<Merged>,
+}
+
+/// What an epoch has made of a merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Merged {
+    /// The view had no part in it.
+    Nothing,
+    /// A step; there are more.
+    Part,
+    /// What there was.
+    All,
 }
 
 impl Compaction {
-    /// Tells who asked that an epoch is decided, and whether the view had a part in it. Dropped untold it
-    /// came to nothing.
-    pub(crate) fn tell(self, done: bool) {
+    /// Tells who asked that an epoch is decided, and what became of the merge. Dropped untold it came to
+    /// nothing.
+    pub(crate) fn tell(self, merged: Merged) {
         // Who asked may have gone away.
-        let _ = self.done.send(done);
+        let _ = self.done.send(merged);
     }
 }
 
@@ -82,9 +95,14 @@ impl JobDoor {
     }
 
     /// Asks for states of a view to be merged at a barrier.
-    pub(crate) fn compact(&self, view: TableId, states: BTreeSet<u32>) -> oneshot::Receiver<bool> {
+    pub(crate) fn compact(
+        &self,
+        view: TableId,
+        states: BTreeSet<u32>,
+        n_bytes_max: usize,
+    ) -> oneshot::Receiver<Merged> {
         let (done, outcome) = oneshot::channel();
-        self.compactions().push_back(Compaction { view, states, done });
+        self.compactions().push_back(Compaction { view, states, n_bytes_max, done });
         self.poke.notify_one();
         outcome
     }

@@ -23,6 +23,7 @@ use crate::ddl::{fill_of, forget_table};
 use crate::records::{
     FillPhase, FillPosition, RefreshRecord, ViewStats, encode, read_epoch_record, refresh_key,
 };
+use crate::refresh::Changed;
 use crate::schedule::{Pending, Schedule};
 use crate::shared::Shared;
 use crate::views::{ChangedSince, Ends, ViewFault, ViewPart};
@@ -121,7 +122,7 @@ async fn serve_asked(
             if let Some(to) = offered {
                 // What is replaced need not be brought up to date.
                 run.worker.skip_to(to);
-                run.commit(Target { request, adopts: true }).await?;
+                run.commit(Target { request, adopts: true, ..Target::default() }).await?;
                 return Ok(Served { anything: true, run: None });
             }
             run.load().await?;
@@ -133,10 +134,12 @@ async fn serve_asked(
         run.commit(Target::default()).await?;
         return Ok(Served { anything: true, run: Some(run) });
     };
+    let mut changed = Changed::default();
     while run.worker.frontier.cut < to && !token.is_cancelled() {
         run.worker.absorb(to).await?;
         shared.pass("runtime::absorbed")?;
-        run.commit(Target { request: request.clone(), adopts: false }).await?;
+        changed = changed.and(run.worker.absorbed.changed());
+        run.commit(Target { request: request.clone(), changed, adopts: false }).await?;
     }
     run.door.finish(to);
     // A view that faulted is not there to be refreshed.
@@ -149,6 +152,8 @@ async fn serve_asked(
 struct Target {
     /// The refresh that it is.
     request: Option<Request>,
+    /// What the refresh has taken in, with this epoch.
+    changed: Changed,
     /// Whether it is nothing without the fill that it adopts.
     adopts: bool,
 }
@@ -246,11 +251,11 @@ impl JobRun {
         let offers = shared.offers.take(self.worker.job, opened.cut);
         let compaction = if target.adopts { None } else { self.door.take_compaction() };
         if let Some(compaction) = &compaction {
-            self.worker.views.compact(compaction.view, &compaction.states);
+            self.worker.views.compact(compaction.view, &compaction.states, compaction.n_bytes_max);
         }
         let mut sealed = self.worker.seal(opened.clone(), Vec::new(), Ends::Cut).await?;
         if let (Some(request), false) = (&target.request, target.adopts) {
-            sealed.own = self.refresh_records(request, &sealed)?;
+            sealed.own = self.refresh_records(request, target.changed, &sealed)?;
         }
         let reached = self.await_fills(offers).await;
         let mut adoption = Adoption {
@@ -279,26 +284,32 @@ impl JobRun {
         let adopted = std::mem::take(&mut adoption.adopted);
         adoption.tell(&adopted);
         if let Some(compaction) = compaction {
-            let took_part = self.worker.views.running.contains_key(&compaction.view);
-            compaction.tell(took_part);
+            let merged = self.worker.views.merged(compaction.view, &compaction.states);
+            compaction.tell(merged);
         }
         Ok(())
     }
 
     /// What an incremental refresh leaves behind about itself.
-    fn refresh_records(&self, request: &Request, sealed: &SealedEpoch) -> Result<Vec<Mutation>> {
-        let n_changes = self.worker.absorbed.n_changes;
+    fn refresh_records(
+        &self,
+        request: &Request,
+        changed: Changed,
+        sealed: &SealedEpoch,
+    ) -> Result<Vec<Mutation>> {
+        let (path, reason) = changed.path();
+        let source_rows = changed.rows_after(request.source_rows);
         let record = |(view, part): (&TableId, &ViewPart)| {
             let record = RefreshRecord {
-                path: request.path,
-                reason: request.reason.clone(),
+                path,
+                reason: reason.clone(),
                 cut: sealed.opened.cut,
                 began_ms: request.began_ms,
                 duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-                rows_read: n_changes,
+                rows_read: changed.n_changes,
                 rows_written: part.n_rows_written(*view)?,
-                rows_skipped: request.source_rows.saturating_sub(n_changes),
-                source_rows: request.source_rows,
+                rows_skipped: source_rows.saturating_sub(changed.n_changes),
+                source_rows,
             };
             Ok(Mutation::put(refresh_key(*view), encode(&record)?))
         };

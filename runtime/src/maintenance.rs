@@ -1,8 +1,8 @@
 //! Maintenance: tasks that change how a view is stored and never what it holds.
 //!
-//! A compaction merges the runs of each state of a view into one tier, at a barrier of the view's own job
-//! and in the epoch's transaction: one state an epoch, so that epochs stay short, or all in one. Then history
-//! goes that nobody may read any more, and the store may rewrite what is left. A task is nothing but its
+//! A compaction merges the runs of each state of a view into one tier, at barriers of the view's own job and
+//! in the epochs' transactions: a part of one state an epoch, so that epochs stay short, or all in one. Then
+//! history goes that nobody may read any more, and the store may rewrite what is left. A task is nothing but its
 //! progress: what a barrier has merged stays merged, so a task that was killed is simply gone, and asked for
 //! again it goes on where it was. Another order of the rows (CLUSTER BY) is a fill and a swap.
 
@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use types::{Error, ErrorKind, Result, TableId};
 
+use crate::board::Merged;
 use crate::refresh::{Copying, copying};
 use crate::worker::view_of;
 use crate::{Runtime, collect};
@@ -241,16 +242,20 @@ impl Runtime {
         };
         // What follows the merges counts as one step.
         let n_steps = steps.len() as f64 + 1.0;
+        let n_bytes_max = if at_once { usize::MAX } else { shared.options.compact_step_bytes };
         for (done, states) in steps.into_iter().enumerate() {
-            let merged = self.merge_states(definition.id(), &states);
-            if automatic {
-                // It is found again; other views need not wait for a job that does not get on.
-                let limit_ms = shared.options.idle_interval_ms.saturating_mul(AUTOMATIC_IDLE_INTERVALS);
-                let merged = tokio::time::timeout(Duration::from_millis(limit_ms), merged).await;
-                merged
-                    .unwrap_or_else(|_| Err(Error::unavailable("the view's job decided no epoch in time")))?;
-            } else {
-                merged.await?;
+            let mut merged = Merged::Part;
+            while merged == Merged::Part {
+                let merging = self.merge_states(definition.id(), &states, n_bytes_max);
+                if automatic {
+                    // It is found again; other views need not wait for a job that does not get on.
+                    let limit_ms = shared.options.idle_interval_ms.saturating_mul(AUTOMATIC_IDLE_INTERVALS);
+                    let outcome = tokio::time::timeout(Duration::from_millis(limit_ms), merging).await;
+                    let late = |_| Err(Error::unavailable("the view's job decided no epoch in time"));
+                    merged = outcome.unwrap_or_else(late)?;
+                } else {
+                    merged = merging.await?;
+                }
             }
             let percent = 100.0 * (done as f64 + 1.0) / n_steps;
             shared.maintenance.edit(number, |status| status.percent = percent);
@@ -268,8 +273,14 @@ impl Runtime {
         Ok(Maintained { n_states, reclaimed })
     }
 
-    /// Has states of a view merged at the next barrier of its job; asks again while that comes to nothing.
-    async fn merge_states(&self, view: TableId, states: &BTreeSet<u32>) -> Result<()> {
+    /// Has states of a view merged a step further at the next barrier of its job; asks again while that comes
+    /// to nothing.
+    async fn merge_states(
+        &self,
+        view: TableId,
+        states: &BTreeSet<u32>,
+        n_bytes_max: usize,
+    ) -> Result<Merged> {
         loop {
             let now = self.shared.store.read_timestamp().await?;
             let catalog = self.shared.catalog_at(now).await?;
@@ -280,11 +291,11 @@ impl Runtime {
             check_stored(definition)?;
             // Only the receiver is kept: a job that ends drops its door, and what was asked at it.
             let door = self.door_of(view_of(definition)?.job).await?;
-            let merged = door.map(|door| door.compact(view, states.clone()));
-            if let Some(merged) = merged
-                && merged.await == Ok(true)
+            let merging = door.map(|door| door.compact(view, states.clone(), n_bytes_max));
+            if let Some(merging) = merging
+                && let Ok(merged @ (Merged::Part | Merged::All)) = merging.await
             {
-                return Ok(());
+                return Ok(merged);
             }
             tokio::time::sleep(Duration::from_millis(ASK_AGAIN_MS)).await;
         }

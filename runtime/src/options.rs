@@ -45,6 +45,8 @@ pub struct RuntimeOptions {
     pub compact_at_percent: u64,
     /// States with fewer bytes are left alone.
     pub compact_bytes_min: u64,
+    /// Bytes of a state that one epoch merges: epochs stay short and memory bounded however large it is.
+    pub compact_step_bytes: usize,
     /// How long a main job's epoch waits for a fill that is about to be adopted.
     pub adoption_wait_ms: u64,
     /// The first and the longest pause before a failed job is started again.
@@ -73,6 +75,7 @@ impl Default for RuntimeOptions {
             sweep_interval_ms: 15_000,
             compact_at_percent: 25,
             compact_bytes_min: 8 << 20,
+            compact_step_bytes: operators::RUN_BYTES_MAX,
             adoption_wait_ms: 2_000,
             restart_backoff_ms: (50, 5_000),
             epochs_remembered: 128,

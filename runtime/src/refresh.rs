@@ -5,6 +5,7 @@
 //! is rather built anew beside the old one, which the job then adopts.
 
 mod alter;
+mod changed;
 mod schedule;
 mod turns;
 
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use sql::catalog::{Catalog, CatalogChange, Refresh, TableDefinition, ViewDefinition, ViewState};
 use sql::{RefreshKind, Settings};
-use store::{KeyRange, Snapshot, Store};
+use store::{KeyRange, Snapshot};
 use tokio_util::sync::CancellationToken;
 use types::{Error, ErrorKind, JobId, Result, TableId, Timestamp};
 
@@ -28,13 +29,14 @@ use crate::{RefreshPath, Runtime};
 const CHANGE_COST_ROWS: u64 = 3;
 /// Up to so many changes no estimate is needed.
 const CHANGES_FEW: u64 = 10_000;
-/// Changes that are counted at a time.
-const PAGE_CHANGES: usize = 4096;
 /// How often somebody who needs a job that is about to start looks for it.
 const DOOR_EVERY_MS: u64 = 2;
 /// How often a waiter looks whether the refresh that it waits for was given up.
 const WAIT_EVERY_MS: u64 = 100;
 
+use changed::{Looks, changed};
+
+pub(crate) use changed::Changed;
 pub(crate) use schedule::schedule;
 pub(crate) use turns::{Copying, Refreshing, copying};
 
@@ -119,7 +121,7 @@ impl Runtime {
         let task = async move {
             let _turn = turn;
             let (now, definition) = runtime.view_now(&database, &name).await?;
-            let plan = runtime.plan_of(&definition, kind, as_of, now).await?;
+            let plan = runtime.plan_of(&definition, kind, as_of, now, Looks::Keys).await?;
             let outcome = runtime.carry_out(&definition, &plan, began_ms).await;
             if let Err(error) = &outcome {
                 runtime.shared.refreshing.note(definition.id(), Some(error.to_string()));
@@ -142,7 +144,7 @@ impl Runtime {
         as_of: Option<Timestamp>,
     ) -> Result<RefreshPlan> {
         let (now, definition) = self.view_now(database, name).await?;
-        self.plan_of(&definition, kind, as_of, now).await
+        self.plan_of(&definition, kind, as_of, now, Looks::Values).await
     }
 
     async fn view_now(&self, database: &str, name: &str) -> Result<(Timestamp, Arc<TableDefinition>)> {
@@ -157,6 +159,7 @@ impl Runtime {
         kind: RefreshKind,
         as_of: Option<Timestamp>,
         now: Timestamp,
+        looks: Looks,
     ) -> Result<RefreshPlan> {
         let view = view_of(definition)?;
         check_refreshable(definition, view)?;
@@ -187,7 +190,7 @@ impl Runtime {
         let last = RefreshRecord::read(&snapshot, definition.id()).await?;
         let source_rows = last.map(|last| last.source_rows);
         match self.sources_between(view, cut, to).await? {
-            Sources::Same(ranges) => self.choose(&ranges, kind, plan, source_rows).await,
+            Sources::Same(ranges) => self.choose(&ranges, kind, plan, source_rows, looks).await,
             Sources::Changed(reason) if kind == RefreshKind::Incremental => {
                 Err(Error::mysql(1105, format!("{reason}: REFRESH ... FULL")))
             }
@@ -233,13 +236,14 @@ impl Runtime {
         })
     }
 
-    /// Chooses by what changed.
+    /// Chooses by what changed. Of values that are not looked at nothing is known: such changes may be any.
     async fn choose(
         &self,
         ranges: &[KeyRange],
         kind: RefreshKind,
         plan: RefreshPlan,
         source_rows: Option<u64>,
+        looks: Looks,
     ) -> Result<RefreshPlan> {
         let known_rows = source_rows.unwrap_or(0);
         let most = match (kind, source_rows) {
@@ -247,8 +251,8 @@ impl Runtime {
             (_, Some(rows)) => (rows / CHANGE_COST_ROWS).max(CHANGES_FEW),
         };
         let from = plan.cut.unwrap_or_default();
-        let counted = match count_changes(&self.shared.store, ranges, from, plan.to, most).await? {
-            Some(counted) => counted,
+        let changed = match changed(&self.shared.store, ranges, from, plan.to, most, looks).await? {
+            Some(changed) => changed,
             None if kind == RefreshKind::Incremental => {
                 return Err(Error::mysql(1105, "the history since the view's cut is gone: REFRESH ... FULL"));
             }
@@ -257,9 +261,8 @@ impl Runtime {
                 return Ok(RefreshPlan { reason, source_rows: known_rows, ..plan });
             }
         };
-        let n_changes = counted.n_changes;
-        let source_rows = known_rows.saturating_add(counted.n_inserted).saturating_sub(counted.n_deleted);
-        let plan = RefreshPlan { n_changes, source_rows, ..plan };
+        let n_changes = changed.n_changes;
+        let plan = RefreshPlan { n_changes, source_rows: changed.rows_after(known_rows), ..plan };
         if kind == RefreshKind::Full {
             return Ok(RefreshPlan { reason: "it was asked for".to_owned(), ..plan });
         }
@@ -268,13 +271,7 @@ impl Runtime {
                 format!("more than {most} changes cost more than reading {known_rows} rows of the tables");
             return Ok(RefreshPlan { reason, ..plan });
         }
-        let (path, reason) = if n_changes == 0 {
-            (RefreshPath::Nothing, "nothing changed since the cut".to_owned())
-        } else if counted.n_inserted == n_changes {
-            (RefreshPath::InsertOnly, format!("{n_changes} rows were inserted since the cut"))
-        } else {
-            (RefreshPath::Incremental, format!("{n_changes} changes since the cut"))
-        };
+        let (path, reason) = changed.path();
         Ok(RefreshPlan { path, reason, ..plan })
     }
 
@@ -391,8 +388,10 @@ impl Runtime {
     async fn wait_refreshed(&self, id: TableId, job: JobId, request: &Request) -> Result<TableId> {
         let token = self.shared.supervisor.token();
         loop {
-            // Looked at first: what is decided until it is seen to be over is seen below.
+            // Looked at first: what is decided until it is seen to be over is seen below, and what is decided
+            // after it is read ends the wait.
             let door = self.shared.board.door(job);
+            let frontier = door.as_ref().map(|door| door.frontier.subscribe());
             let is_over = door
                 .as_ref()
                 .is_none_or(|door| door.requested().is_none_or(|pending| pending.to != request.to));
@@ -414,13 +413,12 @@ impl Runtime {
             if record.is_some_and(|record| record.cut >= request.to) {
                 return Ok(definition.id());
             }
-            let Some(door) = door.filter(|_| !is_over) else {
+            let Some(mut frontier) = frontier.filter(|_| !is_over) else {
                 let error = self.shared.board.view(job, id).and_then(|known| known.last_error);
                 let why = error.filter(|_| !request.cancel.is_cancelled());
                 let why = why.unwrap_or_else(|| "it was cancelled".to_owned());
                 return Err(Error::mysql(1105, format!("the refresh came to nothing: {why}")));
             };
-            let mut frontier = door.frontier.subscribe();
             tokio::select! {
                 () = token.cancelled() => return Err(Error::closed("the server shuts down")),
                 changed = frontier.changed() => drop(changed),
@@ -493,44 +491,5 @@ fn check_refreshable(definition: &TableDefinition, view: &ViewDefinition) -> Res
         ViewState::Faulted { reason, .. } => refused(format!(
             "view '{name}' is faulted ({reason}): ALTER MATERIALIZED VIEW {name} RESUME rebuilds it"
         )),
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Counted {
-    n_changes: u64,
-    n_inserted: u64,
-    n_deleted: u64,
-}
-
-/// Counts the changes of a view's base tables in (`from`, `to`], hardly beyond `most`; `None` if that
-/// history is gone.
-async fn count_changes(
-    store: &Arc<dyn Store>,
-    ranges: &[KeyRange],
-    from: Timestamp,
-    to: Timestamp,
-    most: u64,
-) -> Result<Option<Counted>> {
-    let mut counted = Counted::default();
-    if ranges.is_empty() || from >= to {
-        return Ok(Some(counted));
-    }
-    let mut next = None;
-    loop {
-        let page = match store.changes(ranges, from, to, next, PAGE_CHANGES).await {
-            Ok(page) => page,
-            Err(error) if error.is_history_gone() => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        for change in &page.changes {
-            counted.n_changes += 1;
-            counted.n_inserted += u64::from(change.old_value.is_none() && change.value.is_some());
-            counted.n_deleted += u64::from(change.old_value.is_some() && change.value.is_none());
-        }
-        next = page.next;
-        if next.is_none() || counted.n_changes > most {
-            return Ok(Some(counted));
-        }
     }
 }

@@ -18,6 +18,7 @@ use store::Mutation;
 use types::{Delta, Epoch, Error, ErrorKind, Generation, JobId, Result, StateId, TableId};
 
 use crate::OperatorStatus;
+use crate::board::Merged;
 use crate::records::{ViewStats, encode, rows_of, view_stats_key};
 use crate::supervisor::panic_text;
 
@@ -225,13 +226,20 @@ impl Views {
         self.faults.remove(&view);
     }
 
-    /// Has states of a view merged when it is sealed next.
-    pub(crate) fn compact(&mut self, view: TableId, states: &BTreeSet<u32>) {
+    /// Has states of a view merged when it is sealed, about so many bytes of each.
+    pub(crate) fn compact(&mut self, view: TableId, states: &BTreeSet<u32>, n_bytes_max: usize) {
         let Some(view) = self.running.get_mut(&view) else { return };
-        view.dataflow.compact(states);
+        view.dataflow.compact(states, n_bytes_max);
         if states.contains(&SINK_STATE) {
-            view.sink.compact();
+            view.sink.compact(n_bytes_max);
         }
+    }
+
+    /// What sealing has made of a merge.
+    pub(crate) fn merged(&self, view: TableId, states: &BTreeSet<u32>) -> Merged {
+        let Some(view) = self.running.get(&view) else { return Merged::Nothing };
+        let of_sink = states.contains(&SINK_STATE) && view.sink.is_compacting();
+        if of_sink || view.dataflow.is_compacting(states) { Merged::Part } else { Merged::All }
     }
 
     /// Pushes a page of changes into every view.

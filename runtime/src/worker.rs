@@ -26,6 +26,7 @@ use types::records::EpochRecord;
 use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, TableId, Timestamp};
 
 use crate::records::ViewStats;
+use crate::refresh::Changed;
 use crate::shared::Shared;
 use crate::transaction::{EpochTransaction, Prewritten, assert_distinct, repeat};
 use crate::views::{ChangedSince, Ends, Stored, Tables, View, ViewFault, ViewPart, Views};
@@ -64,6 +65,10 @@ pub(crate) struct Worker {
 pub(crate) struct Absorbed {
     /// Source changes or rows.
     pub(crate) n_changes: u64,
+    /// Those of the changes that are insertions.
+    pub(crate) n_inserted: u64,
+    /// Those of the changes that are deletions.
+    pub(crate) n_deleted: u64,
     /// Their bytes.
     pub(crate) n_bytes: u64,
 }
@@ -252,6 +257,8 @@ impl Worker {
                 Err(error) => return Err(error),
             };
             self.absorbed.n_changes += page.n_changes;
+            self.absorbed.n_inserted += page.n_inserted;
+            self.absorbed.n_deleted += page.n_deleted;
             self.absorbed.n_bytes += page.n_bytes;
             cursor.clone_from(&page.next);
             if page.n_changes > 0 {
@@ -534,6 +541,14 @@ impl Worker {
         board.report_views(self.job, self.views.rows(), self.views.operators(self.job));
         board.decided(status, self.shared.options.epochs_remembered);
         board.waiting_for(self.job, "changes");
+    }
+}
+
+impl Absorbed {
+    /// The changes among it.
+    pub(crate) fn changed(self) -> Changed {
+        let Absorbed { n_changes, n_inserted, n_deleted, n_bytes: _ } = self;
+        Changed { n_changes, n_inserted, n_deleted }
     }
 }
 

@@ -68,8 +68,12 @@ impl Handles {
         self.state.seal(namer, sealed)
     }
 
-    pub(crate) fn compact(&mut self) {
-        self.state.compact();
+    pub(crate) fn compact(&mut self, n_bytes_max: usize) {
+        self.state.compact(n_bytes_max);
+    }
+
+    pub(crate) fn is_compacting(&self) -> bool {
+        self.state.is_compacting()
     }
 
     pub(crate) fn size(&self) -> (u64, u64) {

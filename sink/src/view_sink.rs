@@ -126,11 +126,18 @@ impl ViewSink {
         }
     }
 
-    /// Has the sink's state, if it has one, merged into one tier when it is sealed next.
-    pub fn compact(&mut self) {
+    /// Has the sink's state, if it has one, merged into one tier when it is sealed next, about so many bytes of
+    /// it.
+    pub fn compact(&mut self, n_bytes_max: usize) {
         if let Some(handles) = &mut self.handles {
-            handles.compact();
+            handles.compact(n_bytes_max);
         }
+    }
+
+    /// Whether the sink's state is not merged yet and is to be.
+    #[must_use]
+    pub fn is_compacting(&self) -> bool {
+        self.handles.as_ref().is_some_and(Handles::is_compacting)
     }
 
     /// Rows and bytes of the sink's state.

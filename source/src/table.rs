@@ -202,6 +202,8 @@ impl Source for TableSource {
                 change.commit_ts
             );
             page.n_bytes += n_bytes(change);
+            page.n_inserted += u64::from(change.old_value.is_none() && change.value.is_some());
+            page.n_deleted += u64::from(change.old_value.is_some() && change.value.is_none());
             let table = table_of(&tables, &change.key)?;
             let decoder = match decoders.entry(table) {
                 Entry::Occupied(known) => known.into_mut(),

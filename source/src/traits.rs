@@ -58,6 +58,10 @@ pub struct ChangesPage {
     pub next: Option<ChangeCursor>,
     /// The number of changed keys that were read.
     pub n_changes: u64,
+    /// Those of them that had no row before and have one now.
+    pub n_inserted: u64,
+    /// Those of them that had a row before and have none now.
+    pub n_deleted: u64,
     /// The bytes of keys, old and new values that were read.
     pub n_bytes: u64,
     /// Changes of the page that could not be decoded.

@@ -23,8 +23,11 @@ mod locks;
 mod oracle;
 mod prewrite;
 mod reads;
+mod recent;
 mod spans;
 mod store;
+mod stretches;
+mod taken;
 mod whole;
 
 use std::path::Path;

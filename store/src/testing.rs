@@ -1,4 +1,4 @@
-//! Engines and clocks that fail on purpose, for crash tests and simulation.
+//! Engines and clocks for tests: that fail on purpose, count, or stand still.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,6 +31,75 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now_ms(&self) -> u64 {
         self.now_ms.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+/// A clock that stands: timestamps rise all the same, and nothing is ever due.
+#[derive(Clone, Copy, Debug)]
+pub struct StillClock(pub u64);
+
+impl Clock for StillClock {
+    fn now_ms(&self) -> u64 {
+        self.0
+    }
+}
+
+/// An engine in memory that counts what it is asked for.
+#[derive(Default)]
+pub struct CountingEngine {
+    inner: MemoryEngine,
+    gets: [AtomicUsize; Space::ALL.len()],
+    ranges: [AtomicUsize; Space::ALL.len()],
+    writes: AtomicUsize,
+    syncs: AtomicUsize,
+}
+
+impl CountingEngine {
+    /// How many keys of a keyspace were read.
+    pub fn gets(&self, space: Space) -> usize {
+        self.gets[space.position()].load(Ordering::SeqCst)
+    }
+
+    /// How many ranges of a keyspace were opened.
+    pub fn ranges(&self, space: Space) -> usize {
+        self.ranges[space.position()].load(Ordering::SeqCst)
+    }
+
+    /// How many batches were written.
+    pub fn writes(&self) -> usize {
+        self.writes.load(Ordering::SeqCst)
+    }
+
+    /// How often somebody waited for the disk.
+    pub fn syncs(&self) -> usize {
+        self.syncs.load(Ordering::SeqCst)
+    }
+}
+
+impl Engine for CountingEngine {
+    fn commit(&self, batch: Batch, durability: Durability) -> Result<()> {
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        self.syncs.fetch_add(usize::from(durability == Durability::Synced), Ordering::SeqCst);
+        self.inner.commit(batch, durability)
+    }
+
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Bytes>> {
+        self.gets[space.position()].fetch_add(1, Ordering::SeqCst);
+        self.inner.get(space, key)
+    }
+
+    fn range(&self, space: Space, bounds: KeyBounds, reverse: bool) -> Entries<'_> {
+        self.ranges[space.position()].fetch_add(1, Ordering::SeqCst);
+        self.inner.range(space, bounds, reverse)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+        self.inner.sync()
+    }
+
+    fn space_bytes(&self) -> Result<u64> {
+        self.inner.space_bytes()
     }
 }
 

@@ -446,6 +446,9 @@ pub enum FeedEvent {
 /// A live change feed; ends with an error when the store closes or history is gone.
 pub type FeedStream = BoxStream<'static, Result<FeedEvent>>;
 
+/// Changes that are counted at a time.
+pub(crate) const COUNTED_PAGE: usize = 4096;
+
 /// A transactional store: the whole contract.
 ///
 /// Guarantees an implementor owes: a read at T, once answered, never changes, whatever commits later
@@ -520,6 +523,28 @@ pub trait Store: Send + Sync + 'static {
         next: Option<(Timestamp, Key)>,
         limit: usize,
     ) -> Result<ChangePage>;
+
+    /// How many changes [`Store::changes`] has for the ranges in (`from`, `to`]; beyond `most` the count may
+    /// end early, with any number above it. A store that knows without reading values does.
+    async fn count_changes(
+        &self,
+        ranges: &[KeyRange],
+        from: Timestamp,
+        to: Timestamp,
+        most: u64,
+    ) -> Result<u64> {
+        let limit = usize::try_from(most.saturating_add(1)).unwrap_or(usize::MAX).min(COUNTED_PAGE);
+        let mut n_changes = 0;
+        let mut next = None;
+        loop {
+            let page = self.changes(ranges, from, to, next, limit).await?;
+            n_changes += page.changes.len() as u64;
+            next = page.next;
+            if next.is_none() || n_changes > most {
+                return Ok(n_changes);
+            }
+        }
+    }
 
     /// The timestamp up to which everything in the ranges is committed and applied.
     async fn resolved(&self, ranges: &[KeyRange]) -> Result<Timestamp>;

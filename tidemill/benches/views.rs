@@ -87,12 +87,12 @@ impl Bench {
         }
     }
 
-    /// Changes rows that are spread over a table, ten transactions of them.
+    /// Changes rows that are spread over a table, each of another group, in ten transactions.
     async fn change(&mut self, table: &str, rows: u64, by: u64) {
         let step = rows / CHANGED;
+        let id_of = |number: u64| number * step + if step < CHANGED { number / 10 } else { number };
         for part in 0..10 {
-            let ids: Vec<String> =
-                (0..CHANGED / 10).map(|at| ((at * 10 + part) * step).to_string()).collect();
+            let ids: Vec<String> = (0..CHANGED / 10).map(|at| id_of(at * 10 + part).to_string()).collect();
             let ids = ids.join(", ");
             self.run(&format!("UPDATE {table} SET amount = amount + {by} WHERE id IN ({ids})")).await;
         }

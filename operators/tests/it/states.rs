@@ -36,7 +36,8 @@ proptest! {
     #[test]
     fn a_map_keeps_the_newest(
         epochs in proptest::collection::vec(
-            (proptest::collection::vec((0u8..40, proptest::option::of(0usize..600)), 0..30), 0u8..4), 1..14),
+            (proptest::collection::vec((0u8..40, proptest::option::of(0usize..600)), 0..30), 0u8..5), 1..14),
+        step in prop_oneof![1usize..8, 20usize..400],
     ) {
         let runs = Arc::new(MemoryRuns::default());
         let mut state = open(StateKind::Map, &Manifest::default(), &runs);
@@ -55,8 +56,10 @@ proptest! {
                 };
             }
             state.append(builder.finish()).unwrap();
-            if after == 3 {
-                state.compact();
+            match after {
+                3 => state.compact(usize::MAX),
+                4 => state.compact(step),
+                _ => {}
             }
             if after > 0 {
                 seal(&mut state, &runs, epoch as u64);
@@ -87,7 +90,8 @@ proptest! {
     #[test]
     fn a_multiset_adds_up(
         epochs in proptest::collection::vec(
-            (proptest::collection::vec((0u8..40, prop_oneof![-2i64..3, Just(i64::from(i32::MAX)), Just(127), Just(-128)]), 0..30), 0u8..4), 1..14),
+            (proptest::collection::vec((0u8..40, prop_oneof![-2i64..3, Just(i64::from(i32::MAX)), Just(127), Just(-128)]), 0..30), 0u8..5), 1..14),
+        step in prop_oneof![1usize..8, 20usize..400],
     ) {
         let runs = Arc::new(MemoryRuns::default());
         let mut state = open(StateKind::Multiset, &Manifest::default(), &runs);
@@ -101,13 +105,14 @@ proptest! {
             let mut builder = RunBuilder::new(StateKind::Multiset);
             net.iter().filter(|(_, weight)| **weight != 0).for_each(|(key, weight)| builder.push_weight(key, *weight));
             state.append(builder.finish()).unwrap();
-            if after == 3 {
-                state.compact();
+            match after {
+                3 => state.compact(usize::MAX),
+                4 => state.compact(step),
+                _ => {}
             }
             if after > 0 {
                 seal(&mut state, &runs, epoch as u64);
-                let tiers: Vec<u32> = state.manifest().runs.iter().map(|run| run.tier).collect();
-                prop_assert!(tiers.len() < 12, "merging keeps runs few: {:?}", tiers);
+                prop_assert!(state.manifest().n_tiers() < 12, "merging keeps tiers few: {:?}", state.manifest());
             }
             prop_assert!(after != 3 || state.manifest().n_tiers() <= 1, "{:?}", state.manifest());
             if after == 2 {
@@ -248,19 +253,134 @@ fn compaction_merges_all_tiers_and_drops_what_is_gone() {
     assert_eq!((tiers, before), (2, 1002), "a small run does not touch a large one");
     let (all, newer) = state.manifest().n_bytes();
     assert!(0 < newer && newer < all / 4, "{newer} of {all}");
-    state.compact();
+    state.compact(usize::MAX);
     seal(&mut state, &runs, 3);
     assert_eq!((state.manifest().n_tiers(), state.n_rows()), (1, 999), "each key once, none that is gone");
     assert_eq!(state.manifest().n_bytes().1, 0);
     assert_eq!(state.get_sorted(&[&keys[1]]).unwrap(), [Some(&b"new"[..])]);
     assert_eq!(overlay.get(&keys[2]).unwrap(), Some(&b"old"[..]), "another reader of the old runs goes on");
     let manifest = state.manifest();
-    state.compact();
+    state.compact(usize::MAX);
     seal(&mut state, &runs, 4);
     assert_eq!(state.manifest(), manifest, "nothing is left to do");
     // Everything gone: no run is left.
     keys.iter().for_each(|key| state.put(key, None).unwrap());
-    state.compact();
+    state.compact(usize::MAX);
     seal(&mut state, &runs, 5);
     assert_eq!(state.manifest(), Manifest::default());
+}
+
+/// Every key with its value, as another reader of the manifest finds them.
+fn all_of(state: &State, runs: &Arc<MemoryRuns>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let reader = open(state.kind(), &state.manifest(), runs);
+    let mut scan = reader.scan_all().unwrap();
+    let mut found = BTreeMap::new();
+    while let Some((key, value)) = scan.next_value().unwrap() {
+        found.insert(key.to_vec(), value.to_vec());
+    }
+    found
+}
+
+/// A state with a large oldest tier and one a third of it, and what it holds.
+fn two_tiers(runs: &Arc<MemoryRuns>) -> (State, BTreeMap<Vec<u8>, Vec<u8>>) {
+    let mut state = open(StateKind::Map, &Manifest::default(), runs);
+    let mut model = BTreeMap::new();
+    let keys: BTreeMap<Vec<u8>, u32> =
+        (0u32..9_000).map(|number| (keyed(&number.to_be_bytes()), number)).collect();
+    for (epoch, every) in [(1, 1), (2, 3)] {
+        let mut builder = RunBuilder::new(StateKind::Map);
+        for (key, number) in keys.iter().filter(|(_, number)| **number % every == 0) {
+            let value = (epoch == 1 || number % 2 == 0).then(|| format!("{number} of {epoch}").into_bytes());
+            builder.push_value(key, value.as_deref());
+            match value {
+                Some(value) => drop(model.insert(key.clone(), value)),
+                None => drop(model.remove(key)),
+            }
+        }
+        state.append(builder.finish()).unwrap();
+        seal(&mut state, runs, epoch);
+    }
+    assert_eq!(state.manifest().n_tiers(), 2);
+    (state, model)
+}
+
+#[test]
+fn a_merge_in_steps_changes_nothing_and_each_is_bounded() {
+    const STEP: usize = 20_000;
+    let runs = Arc::new(MemoryRuns::default());
+    let (mut state, mut model) = two_tiers(&runs);
+    let n_bytes = state.n_bytes() as usize;
+    let mut n_steps = 0;
+    state.compact(STEP);
+    while n_steps == 0 || state.is_compacting() {
+        n_steps += 1;
+        // Meanwhile the state goes on, in front of the place where the merge is and behind it.
+        let key = keyed(&(n_steps as u32 * 37).to_be_bytes());
+        state.put(&key, Some(b"meanwhile")).unwrap();
+        model.insert(key, b"meanwhile".to_vec());
+        let mut namer = RunNamer::new(JobId(1), Generation(1), Epoch(10 + n_steps as u64), TableId(1));
+        let mut sealed = Sealed::default();
+        state.compact(STEP);
+        state.seal(&mut namer, &mut sealed.runs).unwrap().expect("a step changes the manifest");
+        let n_written: usize = sealed.runs.iter().map(|run| run.bytes.len()).sum();
+        assert!(n_written < STEP * 3 / 2, "{n_written} bytes written in step {n_steps}");
+        runs.store(&sealed);
+        assert_eq!(all_of(&state, &runs), model, "step {n_steps}");
+        let (keys, values): (Vec<&[u8]>, Vec<Option<&[u8]>>) =
+            model.iter().map(|(key, value)| (key.as_slice(), Some(value.as_slice()))).unzip();
+        assert_eq!(state.get_sorted(&keys).unwrap(), values, "step {n_steps}");
+        if n_steps == 3 {
+            // Whoever goes on may have forgotten how far it was.
+            state = open(StateKind::Map, &state.manifest(), &runs);
+            state.compact(STEP);
+        }
+    }
+    assert!((4..=2 * n_bytes / STEP).contains(&n_steps), "{n_steps} steps for {n_bytes} bytes");
+    assert!(state.manifest().runs.iter().all(|run| run.n_merged == 0), "no run is left half merged");
+    // What came meanwhile is all that is left beside the oldest tier.
+    let (all, newer) = state.manifest().n_bytes();
+    assert!(newer < all / 20, "{newer} of {all}");
+}
+
+#[test]
+fn what_needs_no_merge_is_carried_over() {
+    let runs = Arc::new(MemoryRuns::default());
+    let (mut state, _) = two_tiers(&runs);
+    state.compact(10_000);
+    for epoch in 10.. {
+        seal(&mut state, &runs, epoch);
+        if !state.is_compacting() {
+            break;
+        }
+        state.compact(10_000);
+    }
+    let before = state.manifest();
+    assert!(before.n_tiers() == 1 && before.runs.len() > 8, "{before:?}");
+    // A change of the greatest key leaves all runs but the last as they are.
+    let reader = open(StateKind::Map, &before, &runs);
+    let mut scan = reader.scan_all().unwrap();
+    let mut greatest = Vec::new();
+    while let Some((key, _)) = scan.next_value().unwrap() {
+        greatest = key.to_vec();
+    }
+    state.put(&greatest, None).unwrap();
+    seal(&mut state, &runs, 1_000);
+    state.compact(10_000);
+    seal(&mut state, &runs, 1_001);
+    let after = state.manifest();
+    let n_same = before.runs.iter().zip(&after.runs).filter(|(before, after)| before == after).count();
+    assert_eq!((n_same, after.n_tiers()), (before.runs.len() - 1, 1), "{after:?}");
+}
+
+#[test]
+fn a_merge_that_is_not_asked_for_again_waits() {
+    let runs = Arc::new(MemoryRuns::default());
+    let (mut state, model) = two_tiers(&runs);
+    state.compact(10_000);
+    seal(&mut state, &runs, 10);
+    let manifest = state.manifest();
+    seal(&mut state, &runs, 11);
+    assert!(state.is_compacting());
+    assert_eq!(state.manifest(), manifest);
+    assert_eq!(all_of(&state, &runs), model);
 }

@@ -97,6 +97,7 @@ mod tests {
                 number: *tier,
             },
             n_rows: 1,
+            n_merged: 0,
             n_bytes: *n_bytes,
             tier: *tier,
             first_hash: 0,

@@ -1,9 +1,13 @@
 //! Maintenance: runs are merged, rows get another order, and no answer changes, whoever writes, kills,
 //! cancels, drops or replaces meanwhile.
 
+use std::sync::Arc;
+
 use runtime::{Maintained, MaintenanceKind, MaintenanceStatus, RefreshPath};
 use sink::load_manifests;
 use sql::RefreshKind;
+use store::Snapshot;
+use types::records::{EpochRecord, MAIN_JOB, epoch_record_key};
 use types::{Error, Result, Timestamp};
 
 use crate::plans::{ALL, COPY, GROUPS, JOIN, OVER, TOUCHY, VALUES};
@@ -457,4 +461,55 @@ async fn many_compactions_of_one_job_do_not_wait_for_its_idle_interval() {
         assert_eq!(world.tiers(name).await.0, 0);
     }
     world.runtime.shutdown().await;
+}
+
+/// A state is merged over as many epochs as it takes, whoever writes meanwhile; it may end anywhere between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_state_is_merged_in_many_short_epochs() {
+    for query in [GROUPS, VALUES, JOIN] {
+        let stepwise = runtime::RuntimeOptions {
+            compact_step_bytes: 1_000,
+            // So that no epoch comes but for a change or a step.
+            idle_interval_ms: 3_600_000,
+            ..options()
+        };
+        let world = World::with(stepwise).await;
+        world.create_tiered(query).await;
+        let epoch = async || {
+            let now = world.store.read_timestamp().await.unwrap();
+            let snapshot = Snapshot::new(Arc::clone(&world.store), now);
+            let record = snapshot.get(&epoch_record_key(MAIN_JOB)).await.unwrap().unwrap();
+            EpochRecord::decode(&record).unwrap().epoch.0
+        };
+        let before = epoch().await;
+        let n_states = world.maintain("v", COMPACT).await.unwrap().n_states as u64;
+        assert!(n_states > 0 && epoch().await >= before + 3 * n_states, "{query}: {n_states} states");
+        assert_eq!(world.tiers("v").await.0, 0, "{query}");
+        world.check("v").await;
+        let last = world.write_few().await;
+        world.caught_up("v", last).await;
+        let writing = async {
+            for id in 0..20 {
+                world.write(&[("t", id, Some((id, id + 1)))]).await;
+            }
+        };
+        let (maintained, ()) = futures::join!(world.maintain("v", COMPACT), writing);
+        maintained.unwrap();
+        world.check("v").await;
+        // Killed between two steps: what is merged stays so.
+        let last = world.write_few().await;
+        world.caught_up("v", last).await;
+        let task = world.runtime.maintain("test", "v", COMPACT).await.unwrap();
+        let began = epoch().await;
+        until("a step", async || epoch().await > began).await;
+        let world = world.restart().await;
+        drop(task);
+        world.check("v").await;
+        let last = world.write(&[("t", 11, None), ("t", 12, Some((11, 3)))]).await;
+        world.caught_up("v", last).await;
+        world.check("v").await;
+        until("the compaction", async || world.maintain("v", COMPACT).await.is_ok()).await;
+        world.check("v").await;
+        world.runtime.shutdown().await;
+    }
 }

@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runtime::{RefreshPath, Refreshed};
+use runtime::{RefreshPath, Refreshed, RuntimeOptions};
 use sql::RefreshKind;
 use sql::catalog::{Refresh, ViewState};
+use store::EmbeddedStore;
+use store::engine::Space;
+use store::testing::{CountingEngine, StillClock};
 use types::records::{MAIN_JOB, epoch_record_key};
 use types::{Result, Timestamp};
 
@@ -123,8 +126,7 @@ async fn many_changes_are_cheaper_read_from_the_tables() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_view_whose_history_is_gone_is_built_anew() {
     let world =
-        World::with(runtime::RuntimeOptions { history_life_time_ms: 0, history_limit_ms: 0, ..options() })
-            .await;
+        World::with(RuntimeOptions { history_life_time_ms: 0, history_limit_ms: 0, ..options() }).await;
     world.write(&[("t", 1, Some((1, 1)))]).await;
     world.create_on_demand("v", VALUES).await;
     world.refresh("v").await.unwrap();
@@ -408,5 +410,38 @@ async fn an_interval_without_bound_that_is_stored_is_the_longest() {
     assert!(next_ms < 1 << 46, "{next_ms} is a time of a timestamp");
     world.refresh("v").await.unwrap();
     world.check("v").await;
+    world.runtime.shutdown().await;
+}
+
+/// What a refresh asks of the store is one look a change, for the row of the view that is replaced, and one
+/// wait for the disk: the newest changes are in memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refresh_looks_once_for_each_row_that_it_writes_and_syncs_once() {
+    let engine = Arc::new(CountingEngine::default());
+    // Nothing becomes due meanwhile: neither a hold nor the oracle's bound is written.
+    let clock = Arc::new(StillClock(1_700_000_000_000));
+    let store_options = store::Options { clock, inline: true, ..store::Options::default() };
+    let store = EmbeddedStore::over(Arc::<CountingEngine>::clone(&engine), store_options).unwrap();
+    let idle = RuntimeOptions { idle_interval_ms: 3_600_000, ..options() };
+    let world = World::over(store, idle).await;
+    let rows = |n_rows: i64, val: i64| (0..n_rows).map(|id| ("t", id, Some((id, val)))).collect::<Vec<_>>();
+    world.write(&rows(500, 0)).await;
+    world.create_on_demand("v", GROUPS).await;
+    world.refresh("v").await.unwrap();
+    let looks = || Space::ALL.into_iter().map(|space| engine.gets(space)).sum::<usize>();
+    let mut looked = Vec::new();
+    for (round, n_rows) in [(1, 10), (2, 100), (3, 400)] {
+        world.write(&rows(n_rows, round)).await;
+        let before = (looks(), engine.syncs());
+        let refreshed = world.refresh("v").await.unwrap().record;
+        assert_eq!((refreshed.rows_read, refreshed.rows_written), (n_rows as u64, n_rows as u64));
+        if round > 1 {
+            assert_eq!(engine.syncs() - before.1, 1, "{n_rows} changes");
+            looked.push(looks() - before.0);
+        }
+        world.check("v").await;
+    }
+    let of_300 = looked[1] - looked[0];
+    assert!((300..400).contains(&of_300), "{of_300} looks for 300 changes more ({looked:?})");
     world.runtime.shutdown().await;
 }

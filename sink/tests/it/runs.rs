@@ -132,6 +132,7 @@ fn manifests_come_back_by_state_as_of_a_timestamp() {
         runs: vec![RunMeta {
             name: name(number),
             n_rows: 5,
+            n_merged: 0,
             n_bytes: 6,
             tier: 0,
             first_hash: 1,

@@ -36,9 +36,16 @@ async fn all(
         changes.extend(page.changes);
         next = page.next;
         if next.is_none() {
-            return changes;
+            break;
         }
     }
+    let n_changes = changes.len() as u64;
+    for most in [0, n_changes / 2, n_changes, u64::MAX] {
+        let counted = store.count_changes(ranges, from, to, most).await.expect("changes are counted");
+        let is_right = if most < n_changes { counted > most } else { counted == n_changes };
+        assert!(is_right, "{counted} counted of {n_changes} up to {most}");
+    }
+    changes
 }
 
 async fn pages_have_every_change_with_old_values(store: &Arc<dyn Store>) {

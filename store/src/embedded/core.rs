@@ -14,7 +14,10 @@ use super::format::{
 };
 use super::locks::{LockTable, stored};
 use super::oracle::{Oracle, check_bound};
+use super::recent::Recent;
 use super::spans::Spans;
+use super::stretches::Stretches;
+use super::taken::Taken;
 use super::{CommitCounts, Options, stored_wrongly};
 use crate::engine::{Batch, Durability, Engine, Space};
 use crate::readers::Readers;
@@ -51,6 +54,12 @@ pub(crate) struct Core {
     newest_commit: AtomicU64,
     /// Where large commits lie.
     pub spans: Spans,
+    /// Where the newest commits lie.
+    pub stretches: Stretches,
+    /// What the newest commits wrote.
+    pub recent: Recent,
+    /// What committed with its primary.
+    pub taken: Taken,
     syncs: AtomicU64,
     transactions: AtomicU64,
 }
@@ -104,6 +113,9 @@ impl Core {
             reclaiming: Arc::default(),
             progress: watch::Sender::new(0),
             spans: Spans::default(),
+            stretches: Stretches::since(commit.newest),
+            recent: Recent::default(),
+            taken: Taken::default(),
             newest_commit: AtomicU64::new(commit.newest.0),
             syncs: AtomicU64::new(0),
             transactions: AtomicU64::new(0),

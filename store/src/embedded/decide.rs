@@ -13,6 +13,8 @@ use super::format::{
     check_key_length, history_key, index_key, show,
 };
 use super::locks::{Lock, LockValue, Writer};
+use super::recent::{self, Written};
+use super::stretches::parts_of;
 use crate::engine::{Engine, Space};
 use crate::traits::{
     CommitRequest, Key, KeyError, KvResult, LockInfo, LockKind, TxnStatus, TxnStatusRequest, Value,
@@ -37,15 +39,24 @@ impl Group {
         changes: Vec<Committing>,
     ) {
         let piece_keys = if kind == PieceKind::Drawn { PIECE_KEYS_MAX } else { 1 };
+        self.note_stretch(commit_ts, &changes);
+        let is_remembered = changes.len() <= recent::KEYS_MAX;
+        let mut written = Vec::with_capacity(if is_remembered { changes.len() } else { 0 });
         let mut entries = Vec::with_capacity(changes.len().min(piece_keys));
         for change in changes {
             let previous = change.replaces.as_ref().map_or(Timestamp::ZERO, |(_, previous)| *previous);
-            if let Some((bytes, previous)) = change.replaces {
-                self.batch.put(Space::History, history_key(&change.key, previous), bytes);
+            let replaced = change.replaces.map(|(bytes, _)| bytes);
+            if let Some(bytes) = &replaced {
+                self.batch.put(Space::History, history_key(&change.key, previous), bytes.clone());
             }
             let deleted = change.value.is_none();
-            let version = Version { commit_ts, start_ts, previous, value: change.value };
-            self.batch.put(Space::Main, change.key.clone(), version.encode(&change.key));
+            let version = Version { commit_ts, start_ts, previous, value: change.value }.encode(&change.key);
+            self.batch.put(Space::Main, change.key.clone(), version.clone());
+            if is_remembered {
+                // The caller's key may be a part of much more.
+                let key = Key::copy_from_slice(&change.key);
+                written.push(Written { key, version, replaced });
+            }
             entries.push(IndexEntry { key: change.key, deleted, previous });
             if entries.len() == piece_keys {
                 self.write_piece(start_ts, commit_ts, kind, std::mem::take(&mut entries));
@@ -54,6 +65,19 @@ impl Group {
         if !entries.is_empty() {
             self.write_piece(start_ts, commit_ts, kind, entries);
         }
+        if !written.is_empty() {
+            self.then(move |core| core.recent.note(commit_ts, written));
+        }
+    }
+
+    /// Notes where a commit lies, which must be known before it is visible.
+    fn note_stretch(&mut self, commit_ts: Timestamp, changes: &[Committing]) {
+        if changes.is_empty() {
+            return;
+        }
+        let parts = parts_of(changes.iter().map(|change| &change.key));
+        let is_large = changes.len() > PIECE_KEYS_MAX;
+        self.then(move |core| core.stretches.note(commit_ts, parts, is_large));
     }
 
     fn write_piece(
@@ -177,9 +201,11 @@ fn commit_locked(group: &mut Group, request: &CommitRequest) -> KvResult<Timesta
     if locks.is_empty() {
         return Ok(request.commit_ts.or(decided).unwrap_or(Timestamp::ZERO));
     }
+    let n_asked = locks.len();
     if holds_primary && decided.is_none() {
         add_staged(group, start_ts, &mut locks);
     }
+    let takes_along = locks.len() > n_asked;
     let least = locks.iter().map(|lock| lock.info.min_commit_ts).max().unwrap_or_default();
     let (commit_ts, kind) = match (request.commit_ts, decided) {
         (Some(named), _) => (named, PieceKind::Named),
@@ -189,7 +215,11 @@ fn commit_locked(group: &mut Group, request: &CommitRequest) -> KvResult<Timesta
             (group.draw(least.max(start_ts.next()?))?, PieceKind::Drawn)
         }
     };
-    finish_commit(group, start_ts, commit_ts, kind, locks)?;
+    let locks = finish_commit(group, start_ts, commit_ts, kind, locks)?;
+    if takes_along {
+        let keys = locks.into_iter().map(|lock| lock.info.key).collect();
+        group.then(move |core| core.taken.note(start_ts, commit_ts, keys));
+    }
     Ok(commit_ts)
 }
 
@@ -213,13 +243,14 @@ fn check_pushed(lock: &LockInfo, commit_ts: Option<Timestamp>) -> KvResult<()> {
     }
 }
 
+/// Writes what locks committed; answers them in key order.
 fn finish_commit(
     group: &mut Group,
     start_ts: Timestamp,
     commit_ts: Timestamp,
     kind: PieceKind,
     mut locks: Vec<Lock>,
-) -> KvResult<()> {
+) -> KvResult<Vec<Lock>> {
     locks.sort_by(|left, right| left.info.key.cmp(&right.info.key));
     let engine = Arc::clone(&group.engine);
     let mut changes = Vec::with_capacity(locks.len());
@@ -236,7 +267,7 @@ fn finish_commit(
     group.mark(start_ts);
     group.must_sync();
     group.note_commit(commit_ts);
-    Ok(())
+    Ok(locks)
 }
 
 fn rollback_step(group: &mut Group, start_ts: Timestamp, keys: &[Key]) -> Step<KvResult<()>> {
@@ -392,6 +423,12 @@ fn heartbeat_step(group: &mut Group, key: &Key, start_ts: Timestamp, ttl_ms: u64
 
 impl Inner {
     pub(crate) async fn commit(&self, request: CommitRequest) -> KvResult<Timestamp> {
+        if let Some(commit_ts) = request.commit_ts
+            && self.core.taken.has(request.start_ts, commit_ts, &request.keys)
+        {
+            self.core.check_open()?;
+            return Ok(commit_ts);
+        }
         self.submit(move |group| commit_step(group, &request)).await?
     }
 

@@ -19,7 +19,9 @@ use super::format::{IndexEntry, IndexPiece, PieceKind, index_key, split_index_ke
 use super::spans::meets;
 use crate::engine::{Engine, Space};
 use crate::resolve::{Backoff, settle_below};
-use crate::traits::{Change, ChangePage, FeedEvent, FeedStream, Key, KeyRange, LockInfo, LockKind};
+use crate::traits::{
+    COUNTED_PAGE, Change, ChangePage, FeedEvent, FeedStream, Key, KeyRange, LockInfo, LockKind, Value,
+};
 
 /// How many changes the live feed takes at a time.
 const FEED_PAGE: usize = 1024;
@@ -50,15 +52,49 @@ impl Inner {
         self.core.check_history(from)?;
         let ranges = merged(ranges);
         if next.is_none() {
-            self.wait_visible(to).await?;
-            let store = super::EmbeddedStore { inner: Arc::clone(self) };
-            let mut backoff = Backoff::new(self.core.options.lock_wait_ms_max);
-            settle_below(&store, self.changing_locks(&ranges, to), to, &mut backoff).await?;
+            self.settle(&ranges, to).await?;
         }
         let engine = self.core.engine()?;
         let page = page(&self.core, engine.as_ref(), &ranges, from, to, next, limit)?;
         self.core.check_history(from)?;
         Ok(page)
+    }
+
+    /// Counts changes by the index alone: no value is looked up.
+    pub(crate) async fn count_changes(
+        self: &Arc<Self>,
+        ranges: &[KeyRange],
+        from: Timestamp,
+        to: Timestamp,
+        most: u64,
+    ) -> Result<u64> {
+        self.core.check_history(from)?;
+        let ranges = merged(ranges);
+        self.settle(&ranges, to).await?;
+        let engine = self.core.engine()?;
+        let limit = usize::try_from(most.saturating_add(1)).unwrap_or(usize::MAX).min(COUNTED_PAGE);
+        let mut n_changes = 0;
+        let mut next = None;
+        loop {
+            let page = found_page(&self.core, engine.as_ref(), &ranges, from, to, next, limit)?;
+            n_changes += page.found.len() as u64;
+            next = page.next;
+            if next.is_none() || n_changes > most {
+                break;
+            }
+            // Millions of changes are counted beside other work.
+            tokio::task::yield_now().await;
+        }
+        self.core.check_history(from)?;
+        Ok(n_changes)
+    }
+
+    /// Waits until what commits at or below a timestamp in some ranges is there.
+    async fn settle(self: &Arc<Self>, ranges: &[KeyRange], to: Timestamp) -> Result<()> {
+        self.wait_visible(to).await?;
+        let store = super::EmbeddedStore { inner: Arc::clone(self) };
+        let mut backoff = Backoff::new(self.core.options.lock_wait_ms_max);
+        settle_below(&store, self.changing_locks(ranges, to), to, &mut backoff).await
     }
 
     /// The locks in ranges that may still change something at or below a timestamp.
@@ -226,7 +262,40 @@ fn page(
     next: Option<(Timestamp, Key)>,
     limit: usize,
 ) -> Result<ChangePage> {
-    let mut page = ChangePage::default();
+    let FoundPage { found, next } = found_page(core, engine, ranges, from, to, next, limit)?;
+    let mut changes = Vec::with_capacity(found.len());
+    for of_commit in found.chunk_by(|left, right| left.commit_ts == right.commit_ts) {
+        let recent = core.recent.commit(of_commit[0].commit_ts);
+        for found in of_commit {
+            let known = recent.as_ref().map(|commit| commit.values(&found.entry.key)).transpose()?.flatten();
+            let (value, old_value) = match known {
+                Some(known) => known,
+                None => look_up(core, engine, found, from)?,
+            };
+            let Found { start_ts, commit_ts, entry } = found;
+            let (key, start_ts, commit_ts) = (entry.key.clone(), *start_ts, *commit_ts);
+            changes.push(Change { key, start_ts, commit_ts, value, old_value });
+        }
+    }
+    Ok(ChangePage { changes, next })
+}
+
+/// A page of changed keys.
+struct FoundPage {
+    found: Vec<Found>,
+    /// Where the next page begins.
+    next: Option<(Timestamp, Key)>,
+}
+
+fn found_page(
+    core: &Core,
+    engine: &dyn Engine,
+    ranges: &[KeyRange],
+    from: Timestamp,
+    to: Timestamp,
+    next: Option<(Timestamp, Key)>,
+    limit: usize,
+) -> Result<FoundPage> {
     // One more than asked tells where the next page begins.
     let wanted = limit.max(1).saturating_add(1);
     let mut found = Vec::new();
@@ -236,17 +305,13 @@ fn page(
         after = commit_ts;
     }
     let stopped = find(core, engine, ranges, after, to, wanted, &mut found)?;
-    if found.len() < wanted {
-        page.next = stopped.map(|commit_ts| (commit_ts, Key::new()));
+    let next = if found.len() < wanted {
+        stopped.map(|commit_ts| (commit_ts, Key::new()))
     } else {
         let last = found.pop().expect("at least one more than asked was found");
-        page.next = Some((last.commit_ts, last.entry.key));
-    }
-    page.changes.reserve(found.len());
-    for found in found {
-        page.changes.push(look_up(core, engine, found, from)?);
-    }
-    Ok(page)
+        Some((last.commit_ts, last.entry.key))
+    };
+    Ok(FoundPage { found, next })
 }
 
 /// Finds what commits above `after` and up to `to` changed, until enough is found or enough was looked at:
@@ -260,11 +325,30 @@ fn find(
     wanted: usize,
     found: &mut Vec<Found>,
 ) -> Result<Option<Timestamp>> {
-    let mut after = after;
     let mut n_looked = 0;
     if ranges.is_empty() {
         return Ok(None);
     }
+    for (after, to) in core.stretches.worth_a_look(ranges, after, to) {
+        let stopped = find_between(core, engine, ranges, (after, to), wanted, &mut n_looked, found)?;
+        if stopped.is_some() || found.len() >= wanted {
+            return Ok(stopped);
+        }
+    }
+    Ok(None)
+}
+
+/// The same by the index.
+fn find_between(
+    core: &Core,
+    engine: &dyn Engine,
+    ranges: &[KeyRange],
+    (after, to): (Timestamp, Timestamp),
+    wanted: usize,
+    n_looked: &mut usize,
+    found: &mut Vec<Found>,
+) -> Result<Option<Timestamp>> {
+    let mut after = after;
     while found.len() < wanted && after < to {
         let start = Bound::Included(first_of(after.0.saturating_add(1)));
         let end = if to == Timestamp::MAX { Bound::Unbounded } else { Bound::Excluded(first_of(to.0 + 1)) };
@@ -275,10 +359,10 @@ fn find(
                 return Ok(None);
             }
             let (commit_ts, _) = split_index_key(&entry.0)?;
-            if n_looked >= LOOKED_MAX {
+            if *n_looked >= LOOKED_MAX {
                 return Ok(Some(commit_ts));
             }
-            n_looked += 1;
+            *n_looked += 1;
             if let Some(next_kind) = continues(&mut entries, commit_ts)? {
                 // A commit of several pieces: go to those of the ranges, then on behind it.
                 let drawn = match (split_index_key(&entry.0)?.1, next_kind) {
@@ -471,24 +555,29 @@ impl Iterator for OneKind<'_> {
     }
 }
 
-/// Reads the values before and after a change.
-fn look_up(core: &Core, engine: &dyn Engine, found: Found, from: Timestamp) -> Result<Change> {
-    let Found { start_ts, commit_ts, entry } = found;
+/// Reads the values after a change and before it.
+fn look_up(
+    core: &Core,
+    engine: &dyn Engine,
+    found: &Found,
+    from: Timestamp,
+) -> Result<(Option<Value>, Option<Value>)> {
+    let Found { start_ts: _, commit_ts, entry } = found;
     let IndexEntry { key, deleted, previous } = entry;
-    let value = if deleted {
+    let value = if *deleted {
         None
     } else {
-        let newest = core.newest(engine, &key)?.map(|(_, version)| version);
-        let version = match newest.filter(|version| version.commit_ts == commit_ts) {
+        let newest = core.newest(engine, key)?.map(|(_, version)| version);
+        let version = match newest.filter(|version| version.commit_ts == *commit_ts) {
             Some(version) => Some(version),
-            None => core.history(engine, &key, commit_ts)?,
+            None => core.history(engine, key, *commit_ts)?,
         };
-        version.ok_or_else(|| core.missing(&key, commit_ts, from))?.value
+        version.ok_or_else(|| core.missing(key, *commit_ts, from))?.value
     };
-    let old_value = if previous == Timestamp::ZERO {
+    let old_value = if *previous == Timestamp::ZERO {
         None
     } else {
-        core.history(engine, &key, previous)?.ok_or_else(|| core.missing(&key, previous, from))?.value
+        core.history(engine, key, *previous)?.ok_or_else(|| core.missing(key, *previous, from))?.value
     };
-    Ok(Change { key, start_ts, commit_ts, value, old_value })
+    Ok((value, old_value))
 }

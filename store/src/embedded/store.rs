@@ -95,6 +95,16 @@ impl Store for EmbeddedStore {
         self.inner.changes(ranges, from, to, next, limit).await
     }
 
+    async fn count_changes(
+        &self,
+        ranges: &[KeyRange],
+        from: Timestamp,
+        to: Timestamp,
+        most: u64,
+    ) -> Result<u64> {
+        self.inner.count_changes(ranges, from, to, most).await
+    }
+
     async fn resolved(&self, ranges: &[KeyRange]) -> Result<Timestamp> {
         self.inner.resolved(ranges).await
     }

@@ -15,6 +15,7 @@ mod full_disk;
 mod isolation;
 mod keys;
 mod kill;
+mod looks;
 mod model;
 mod oracle;
 mod races;
