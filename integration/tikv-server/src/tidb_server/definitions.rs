@@ -1,4 +1,7 @@
 //! Databases and tables as the stand-in has them, and what a statement writes into the meta keys.
+//!
+//! Each change is one transaction with a schema version, its diff, and the definitions that are new, in the
+//! JSON that TiDB writes. Steps between (write-only, delete-only) are left out.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,7 @@
 //! The statements that the stand-in knows, read from their text.
+//!
+//! No more than Tidemill says to TiDB and what tests do by hand. Anything else is a syntax error, so that a
+//! statement that a real TiDB would understand in another way is not passed over.
 
 use super::Refused;
 

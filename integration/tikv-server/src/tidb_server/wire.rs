@@ -1,4 +1,6 @@
 //! MySQL's protocol as far as a client needs it that sends texts: greeting, queries, answers.
+//!
+//! Anybody is let in, and nothing is encrypted: a client that asks for encryption must give up by itself.
 
 use std::io;
 
