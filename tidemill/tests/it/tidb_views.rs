@@ -342,6 +342,28 @@ async fn ddl_by_hand_faults_the_view_before_anything_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_written_by_hand_fault_the_view() {
+    let world = World::start().await;
+    let tidemill = world.open().await;
+    run(&tidemill, &TABLE).await;
+    run(&tidemill, &[SUMS]).await;
+    let (key, _) = world.tidb.seen("test", "v").await.unwrap().unwrap().rows.remove(0);
+    world.cluster.write(&[(key, None)]).await.unwrap();
+    run(&tidemill, &["INSERT INTO t VALUES (4, 1, 1)"]).await;
+    until("the view is faulted", || async {
+        let found = tidemill.execute("SELECT state, reason FROM tidemill.views WHERE view_name = 'v'").await;
+        let row = found.unwrap().texts().remove(0);
+        let reason = "a stored row is not what the view expects";
+        if row[0] == "faulted" && row[1].contains(reason) { Ok(()) } else { Err(format!("{row:?}")) }
+    })
+    .await;
+    run(&tidemill, &["ALTER MATERIALIZED VIEW v RESUME"]).await;
+    assert_eq!(world.rows("v").await.unwrap(), ["1 3 31", "2 1 NULL"]);
+    tidemill.shutdown().await.unwrap();
+    world.cluster.finish().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ddl_between_prewrite_and_commit_is_found() {
     let world = World::start().await;
     let tidemill = world.open().await;
