@@ -559,6 +559,18 @@ async fn a_view_on_demand_is_a_table_from_its_first_refresh_on() {
     assert_eq!(world.rows("v").await.unwrap(), ["1 2 30", "2 1 NULL"]);
     assert_ne!(world.tidb.seen("test", "v").await.unwrap().unwrap().meta.id, first);
     world.nothing_is_left_over().await;
+    // A full refresh builds anew what somebody altered.
+    world.tidb.execute("ALTER TABLE test.v ADD INDEX i (n)").await.unwrap();
+    run(&tidemill, &["INSERT INTO t VALUES (5, 5, 5)"]).await;
+    for _ in 0..2 {
+        let error = error_of(&tidemill, "REFRESH MATERIALIZED VIEW v").await;
+        assert!(error.message().contains("there is an index `i`"), "{error}");
+    }
+    let plan = tidemill.execute("EXPLAIN REFRESH MATERIALIZED VIEW v FULL").await.unwrap();
+    assert!(format!("{plan}").contains("the view is faulted"), "{plan}");
+    run(&tidemill, &["REFRESH MATERIALIZED VIEW v FULL"]).await;
+    assert_eq!(world.rows("v").await.unwrap(), ["1 2 30", "2 1 NULL", "5 1 5"]);
+    world.nothing_is_left_over().await;
     tidemill.shutdown().await.unwrap();
     world.cluster.finish().await.unwrap();
 }
