@@ -11,13 +11,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coordinator::hold_name;
-use sql::catalog::{Catalog, CatalogChange, TableDefinition};
+use sql::catalog::{Catalog, CatalogChange, DroppedTable, TableDefinition};
 use store::{Mutation, Snapshot};
 use types::records::{self, EpochRecord};
 use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, Timestamp};
 
-use crate::records::{DroppedTable, FillPhase, FillPosition, encode, read_epoch_record};
+use crate::records::{FillPhase, FillPosition, encode, read_epoch_record};
 use crate::shared::Shared;
+use crate::tidb_views::{Placed, check_reachable, no_tidb, place};
 use crate::transaction::repeat;
 
 /// How long a DDL is tried again on conflicts: every epoch of its jobs may be in its way.
@@ -33,17 +34,68 @@ pub(crate) type MakeChange<'a> = dyn Fn(&Catalog, Timestamp) -> Result<CatalogCh
 /// # Errors
 /// What `make` refuses; `Conflict` if it could not be committed in time; what the store says.
 pub(crate) async fn commit_ddl(shared: &Shared, make: &MakeChange<'_>) -> Result<CatalogChange> {
+    commit(shared, make, Asked::ByItself).await
+}
+
+/// As [`commit_ddl`], for a change that somebody waits for: one that TiDB must carry out too is not begun while
+/// TiDB is away.
+///
+/// # Errors
+/// As [`commit_ddl`]; `Unavailable` if TiDB cannot be reached.
+pub(crate) async fn commit_asked(shared: &Shared, make: &MakeChange<'_>) -> Result<CatalogChange> {
+    commit(shared, make, Asked::ByUser).await
+}
+
+/// Who wants a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// A statement.
+    ByUser,
+    /// The runtime: what hangs on TiDB is done later.
+    ByItself,
+}
+
+/// What came of an attempt.
+enum Attempted {
+    /// It is committed.
+    Done(CatalogChange),
+    /// The view needs a table in TiDB first.
+    NeedsTable(Arc<TableDefinition>),
+    /// It is not begun, because TiDB is away.
+    Away(Error),
+}
+
+async fn commit(shared: &Shared, make: &MakeChange<'_>, asked: Asked) -> Result<CatalogChange> {
     // One at a time in this process: they would conflict with each other anyway.
     let _turn = shared.ddl.lock().await;
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_millis(TRY_FOR_MS);
     let mut pause_ms = 1;
+    let mut placed: Option<Placed> = None;
     loop {
-        match attempt(shared, make).await {
-            Ok(change) => {
+        match attempt(shared, make, asked, placed.as_ref()).await {
+            Ok(Attempted::Done(change)) => {
+                // What IF NOT EXISTS made superfluous.
+                if let Some(placed) = placed.filter(|_| change.created.is_none()) {
+                    placed.give_up(shared).await;
+                }
                 shared.catalog_changed();
                 return Ok(change);
             }
-            Err(error) if !may_retry(&error) || tokio::time::Instant::now() >= deadline => return Err(error),
+            Ok(Attempted::NeedsTable(created)) => {
+                if let Some(placed) = placed.take() {
+                    placed.give_up(shared).await;
+                }
+                let tidb = shared.options.tidb.as_ref().ok_or_else(|| no_tidb(&created.full_name()))?;
+                placed = Some(place(shared, tidb, &created).await?);
+            }
+            Ok(Attempted::Away(error)) => return Err(error),
+            Err(error) if !may_retry(&error) || tokio::time::Instant::now() >= deadline => {
+                // Known not to have happened; else the table is found when its intent is old.
+                if let Some(placed) = placed.filter(|_| error.kind() == ErrorKind::Invalid) {
+                    placed.give_up(shared).await;
+                }
+                return Err(error);
+            }
             Err(error) => {
                 tracing::debug!(%error, "ddl conflicts, trying again");
                 tokio::time::sleep(std::time::Duration::from_millis(pause_ms)).await;
@@ -57,15 +109,37 @@ fn may_retry(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unavailable)
 }
 
-async fn attempt(shared: &Shared, make: &MakeChange<'_>) -> Result<CatalogChange> {
+async fn attempt(
+    shared: &Shared,
+    make: &MakeChange<'_>,
+    asked: Asked,
+    placed: Option<&Placed>,
+) -> Result<Attempted> {
     let start_ts = shared.store.timestamp().await?;
     shared.store.wait_visible(start_ts).await?;
     let catalog = shared.catalog_at(start_ts).await?;
-    let change = make(&catalog, start_ts)?;
+    let mut change = make(&catalog, start_ts)?;
     if change.mutations.is_empty() {
-        return Ok(change);
+        return Ok(Attempted::Done(change));
+    }
+    if asked == Asked::ByUser
+        && let Err(error) = check_reachable(shared, &change).await
+    {
+        return Ok(Attempted::Away(error));
+    }
+    let mut end_intent = None;
+    if let Some(created) = change.created.clone().filter(|created| needs_table(shared, &catalog, created)) {
+        let snapshot = Snapshot::new(Arc::clone(&shared.store), start_ts);
+        match placed.filter(|placed| placed.fits(&created)) {
+            Some(placed) if placed.is_intended(&snapshot).await? => {
+                change.place(placed.info.clone(), placed.tidb.clone())?;
+                end_intent = Some(placed.end_intent());
+            }
+            _ => return Ok(Attempted::NeedsTable(created)),
+        }
     }
     let mut mutations = change.mutations.clone();
+    mutations.extend(end_intent);
     let snapshot = change.fill_at.unwrap_or(start_ts);
     let fill = change.created.as_deref().and_then(fill_of);
     if let (Some(fill), Some(created)) = (fill, change.created.as_deref()) {
@@ -80,7 +154,15 @@ async fn attempt(shared: &Shared, make: &MakeChange<'_>) -> Result<CatalogChange
         shared.store.release(&hold_name(fill)).await?;
     }
     outcome?;
-    Ok(change)
+    Ok(Attempted::Done(change))
+}
+
+/// Whether a view is to lie in a table of TiDB: one that is filled, where a TiDB is configured, or where it is
+/// to take the place of one that does.
+fn needs_table(shared: &Shared, catalog: &Catalog, created: &TableDefinition) -> bool {
+    let replaced = created.view.as_ref().and_then(|view| view.replaces);
+    let was_table = replaced.and_then(|old| catalog.tables.get(&old)).is_some_and(|old| old.tidb().is_some());
+    fill_of(created).is_some() && (shared.options.tidb.is_some() || was_table)
 }
 
 async fn finish(
@@ -133,7 +215,7 @@ fn begin_fill(created: &TableDefinition, fill: JobId, snapshot: Timestamp) -> Re
 
 /// What else goes with a table or view that is dropped: its fill, and a note for the sweep.
 pub(crate) fn forget_table(gone: &TableDefinition) -> Result<Vec<Mutation>> {
-    let note = DroppedTable { table: gone.id(), name: gone.full_name() };
+    let note = DroppedTable::of(gone);
     let mut mutations = vec![Mutation::put(records::dropped_key(gone.id()), encode(&note)?)];
     if let Some(fill) = fill_of(gone) {
         mutations.push(Mutation::delete(records::epoch_record_key(fill)));

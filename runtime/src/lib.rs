@@ -26,7 +26,9 @@ mod worker;
 mod collect;
 mod sweep;
 
+mod create;
 mod ddl;
+mod tidb_views;
 
 mod board;
 mod checkpoint;
@@ -51,3 +53,4 @@ pub use refresh::{RefreshPlan, RefreshStatus, Refreshed};
 pub use runtime::{HeldHistory, Runtime, Waited};
 pub use status::{EpochStatus, JobKind, JobStatus, OperatorStatus, ViewStatus};
 pub use supervisor::Supervisor;
+pub use tidb_views::{TidbOptions, TidbSql};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use types::{Error, Result};
 
-use crate::{FailPoints, Planner, SqlPlanner};
+use crate::{FailPoints, Planner, SqlPlanner, TidbOptions};
 
 /// Less would be lost to one slow commit.
 const LEASE_MS_MIN: u64 = 300;
@@ -56,6 +56,8 @@ pub struct RuntimeOptions {
     /// Whether processes share the store, so that one of them runs the jobs under a lease; `None` if the
     /// store has one owner.
     pub lease: Option<LeaseOptions>,
+    /// The TiDB whose tables views are; without one their rows lie under Tidemill's private prefix.
+    pub tidb: Option<TidbOptions>,
     /// How a view's text becomes a plan.
     pub planner: Arc<dyn Planner>,
     /// Where tests make steps fail.
@@ -80,6 +82,7 @@ impl Default for RuntimeOptions {
             restart_backoff_ms: (50, 5_000),
             epochs_remembered: 128,
             lease: None,
+            tidb: None,
             planner: Arc::new(SqlPlanner),
             fail_points: FailPoints::default(),
         }

@@ -100,15 +100,6 @@ impl RefreshPath {
     }
 }
 
-/// A dropped table or view whose keys are still to be removed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DroppedTable {
-    /// The table.
-    pub(crate) table: TableId,
-    /// Its name, for the log.
-    pub(crate) name: String,
-}
-
 impl FillPosition {
     /// The position of a fill, if it has one.
     ///

@@ -122,7 +122,11 @@ impl Runtime {
             let _turn = turn;
             let (now, definition) = runtime.view_now(&database, &name).await?;
             let plan = runtime.plan_of(&definition, kind, as_of, now, Looks::Keys).await?;
-            let outcome = runtime.carry_out(&definition, &plan, began_ms).await;
+            let outcome = if is_cure(view_of(&definition)?, kind, as_of) {
+                runtime.cure(&database, &name).await
+            } else {
+                runtime.carry_out(&definition, &plan, began_ms).await
+            };
             if let Err(error) = &outcome {
                 runtime.shared.refreshing.note(definition.id(), Some(error.to_string()));
             }
@@ -162,8 +166,12 @@ impl Runtime {
         looks: Looks,
     ) -> Result<RefreshPlan> {
         let view = view_of(definition)?;
-        check_refreshable(definition, view)?;
         let to = as_of.unwrap_or(now);
+        if is_cure(view, kind, as_of) {
+            let (path, reason) = (RefreshPath::Full, "the view is faulted".to_owned());
+            return Ok(RefreshPlan { path, reason, cut: None, to, n_changes: 0, source_rows: 0 });
+        }
+        check_refreshable(definition, view)?;
         let unfilled = view.state == ViewState::Unfilled;
         let snapshot = Snapshot::new(Arc::clone(&self.shared.store), now);
         let record = read_epoch_record(&snapshot, view.job).await?;
@@ -308,6 +316,18 @@ impl Runtime {
         let record =
             record.ok_or_else(|| Error::corrupt(format!("refresh of view {view} left no record")))?;
         self.shared.refreshing.note(id, None);
+        Ok(Refreshed { view, record })
+    }
+
+    /// A full refresh of a view that stopped at a fault: what RESUME does.
+    async fn cure(&self, database: &str, name: &str) -> Result<Refreshed> {
+        let change = self.resume_view(database, name, false).await?;
+        let created = change.created.ok_or_else(|| Error::corrupt("a rebuild creates a view"))?;
+        let view = created.id();
+        let snapshot = Snapshot::newest(Arc::clone(&self.shared.store)).await?;
+        let record = RefreshRecord::read(&snapshot, view).await?;
+        let record =
+            record.ok_or_else(|| Error::corrupt(format!("refresh of view {view} left no record")))?;
         Ok(Refreshed { view, record })
     }
 
@@ -476,6 +496,16 @@ fn due_ms(view: &ViewDefinition, last: Option<&RefreshRecord>) -> Option<u64> {
     }
 }
 
+/// Whether a refresh is to build a view anew that stopped at a fault.
+fn is_cure(view: &ViewDefinition, kind: RefreshKind, as_of: Option<Timestamp>) -> bool {
+    let is_faulted = matches!(view.state, ViewState::Faulted { .. });
+    is_faulted
+        && kind == RefreshKind::Full
+        && as_of.is_none()
+        && view.refresh.is_by_refresh()
+        && !view.suspended
+}
+
 fn check_refreshable(definition: &TableDefinition, view: &ViewDefinition) -> Result<()> {
     let name = definition.full_name();
     let refused = |text: String| Err(Error::mysql(1105, text));
@@ -488,8 +518,8 @@ fn check_refreshable(definition: &TableDefinition, view: &ViewDefinition) -> Res
     match &view.state {
         ViewState::Ready | ViewState::Unfilled => Ok(()),
         ViewState::Filling => refused(format!("view '{name}' is still being filled")),
-        ViewState::Faulted { reason, .. } => refused(format!(
-            "view '{name}' is faulted ({reason}): ALTER MATERIALIZED VIEW {name} RESUME rebuilds it"
-        )),
+        ViewState::Faulted { reason, .. } => {
+            refused(format!("view '{name}' is faulted ({reason}): REFRESH ... FULL and RESUME build it anew"))
+        }
     }
 }

@@ -6,9 +6,7 @@ use std::time::Duration;
 use coordinator::Coordinator;
 use operators::RunSource;
 use sink::RunCache;
-use sql::catalog::{
-    Catalog, CatalogCache, CatalogChange, DropKind, DropOptions, NewView, Refresh, TableDefinition, ViewState,
-};
+use sql::catalog::{Catalog, CatalogCache, CatalogChange, DropKind, DropOptions, TableDefinition, ViewState};
 use sql::{CreateMaterializedView, Settings, TableName};
 use store::{Mutation, Snapshot, Store};
 use tokio::sync::{Mutex, watch};
@@ -20,16 +18,18 @@ use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, TableId, Timesta
 
 use crate::adoption::Offers;
 use crate::board::{Board, Frontier, starting};
-use crate::ddl::{commit_ddl, fill_of, job_of_name};
+use crate::create::make_view;
+use crate::ddl::{commit_asked, commit_ddl, fill_of};
 use crate::maintenance::{self, Maintenance};
 use crate::records::ViewStats;
 use crate::refresh::{self, Refreshing};
 use crate::shared::Shared;
 use crate::sweep::Swept;
+use crate::tidb_views::{self, TidbState};
 use crate::worker::view_of;
 use crate::{
-    Checkpoint, EpochStatus, JobKind, JobStatus, LeaseStatus, OperatorStatus, Planner, RuntimeOptions,
-    Supervisor, ViewStatus, collect, director, lease, rebuild,
+    Checkpoint, EpochStatus, JobKind, JobStatus, LeaseStatus, OperatorStatus, RuntimeOptions, Supervisor,
+    ViewStatus, collect, director, lease, rebuild,
 };
 
 /// The longest pause of a waiter between two looks at the catalog: changes made here wake it at once.
@@ -95,6 +95,7 @@ impl Runtime {
             fill_failures: std::sync::Mutex::default(),
             catalog_changes: watch::Sender::new(0),
             lease: lease::Holding::default(),
+            tidb: TidbState::default(),
         });
         let runtime = Runtime { shared };
         let supervisor = &runtime.shared.supervisor;
@@ -118,6 +119,7 @@ impl Runtime {
             tasks.spawn("garbage collection", collect::collect(shared(), token.clone())),
             tasks.spawn("schedules of refreshes", refresh::schedule(runtime(), token.clone())),
             tasks.spawn("automatic maintenance", maintenance::automatic(runtime(), token.clone())),
+            tasks.spawn("views as tables of TiDB", tidb_views::follow(shared(), token.clone())),
             tasks.spawn("rebuilds after changes of TiDB", rebuild::rebuild_changed(runtime(), token.clone())),
         ]
     }
@@ -153,7 +155,7 @@ impl Runtime {
         &self,
         make: impl Fn(&Catalog, Timestamp) -> Result<CatalogChange> + Send + Sync,
     ) -> Result<CatalogChange> {
-        commit_ddl(&self.shared, &make).await
+        commit_asked(&self.shared, &make).await
     }
 
     /// Creates a view: its definition, binding, hold and fill in one transaction. The option `job` names
@@ -227,7 +229,11 @@ impl Runtime {
     ) -> Result<CatalogChange> {
         let make =
             |catalog: &Catalog, _: Timestamp| catalog.drop_named(kind, names, default_database, options);
-        commit_ddl(&self.shared, &make).await
+        let mut change = commit_asked(&self.shared, &make).await?;
+        if change.dropped.iter().any(|gone| gone.tidb().is_some()) {
+            change.notes.extend(self.wait_shown(None).await?);
+        }
+        Ok(change)
     }
 
     /// Waits until a view is published.
@@ -244,7 +250,12 @@ impl Runtime {
             match catalog.tables.get(&view).map(|definition| view_of(definition)).transpose()? {
                 None => return Err(Error::invalid(self.why_gone(view))),
                 Some(known) => match &known.state {
-                    ViewState::Ready => return Ok(()),
+                    ViewState::Ready => {
+                        if let Some(hanging) = self.wait_shown(Some(view)).await? {
+                            tracing::warn!(hanging, "a view is published, and TiDB lags behind");
+                        }
+                        return Ok(());
+                    }
                     ViewState::Faulted { reason, key, .. } => {
                         let at = key.as_ref().map(|key| format!(" at {key}")).unwrap_or_default();
                         return Err(Error::mysql(1105, format!("the view faulted: {reason}{at}")));
@@ -376,6 +387,10 @@ impl Runtime {
                 status.progress_percent = copy.progress_percent;
                 status.fill_rows_done = copy.fill_rows_done;
                 status.reason = status.reason.or(copy.reason);
+            }
+            let published = matches!(view.state, ViewState::Ready);
+            if published && status.reason.is_none() {
+                status.reason = tidb_views::hint(&self.shared, &catalog, definition.id());
             }
             statuses.push(status);
         }
@@ -543,53 +558,4 @@ async fn create_main_job(store: &Arc<dyn Store>) -> Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-fn make_view(
-    planner: &dyn Planner,
-    catalog: &Catalog,
-    now: Timestamp,
-    statement: &CreateMaterializedView,
-    settings: &Settings,
-) -> Result<CatalogChange> {
-    let database = statement.name.database.as_deref().or(settings.database.as_deref());
-    let database = database.ok_or_else(|| Error::mysql(1046, "no database selected"))?;
-    for option in statement.options.keys() {
-        if !["job", "refresh"].contains(&option.as_str()) {
-            return Err(Error::mysql(
-                1235,
-                format!("a view has no option '{option}': there are job and refresh"),
-            ));
-        }
-    }
-    let refresh =
-        statement.options.get("refresh").map_or(Ok(Refresh::Continuous), |text| Refresh::parse(text))?;
-    if refresh.is_by_refresh() && statement.options.contains_key("job") {
-        return Err(Error::mysql(1235, "a view that is refreshed has a job of its own: leave 'job' away"));
-    }
-    let job = match statement.options.get("job") {
-        Some(name) if name.trim().is_empty() => {
-            return Err(Error::mysql(
-                1235,
-                "the name of a job is not empty: leave 'job' away for the main one",
-            ));
-        }
-        Some(name) => job_of_name(catalog, name)?,
-        None => MAIN_JOB,
-    };
-    let plan = planner.plan_view(catalog, &statement.query_text, &statement.columns, settings)?;
-    let new = NewView {
-        database: database.to_owned(),
-        name: statement.name.name.clone(),
-        or_replace: statement.or_replace,
-        if_not_exists: statement.if_not_exists,
-        columns: statement.columns.clone(),
-        cluster_by: statement.cluster_by.clone(),
-        options: statement.options.clone(),
-        settings: settings.of_view(),
-        refresh,
-        job,
-        created_ts: now,
-    };
-    catalog.create_view(new, &plan)
 }

@@ -16,6 +16,7 @@ use crate::lease::Holding;
 use crate::maintenance::Maintenance;
 use crate::refresh::Refreshing;
 use crate::sweep::Ledger;
+use crate::tidb_views::TidbState;
 use crate::{RuntimeOptions, Supervisor};
 
 /// Failed fills that are remembered for whoever waits for them.
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     pub(crate) catalog_changes: watch::Sender<u64>,
     /// Whether this process runs the jobs.
     pub(crate) lease: Holding,
+    /// What is known of the TiDB whose tables views are.
+    pub(crate) tidb: TidbState,
 }
 
 impl Shared {

@@ -10,12 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use operators::Manifest;
+use sql::catalog::DroppedTable;
 use store::{Change, Key, KeyRange, Mutation, Snapshot, Store};
 use types::records::{self, EpochRecord};
 use types::{Error, JobId, Result, RunName, Timestamp};
 
-use crate::records::{DroppedTable, decode, refresh_key, rows_of, view_stats_key};
+use crate::records::{decode, refresh_key, rows_of, view_stats_key};
 use crate::shared::Shared;
+use crate::tidb_views::are_all_shown;
 
 /// Keys that one transaction of the sweep deletes.
 const KEYS_PER_DELETE: usize = 512;
@@ -191,7 +193,16 @@ async fn sweep_dropped(shared: &Shared) -> Result<usize> {
         snapshot(store, now).scan_all(&KeyRange::prefix(&records::dropped_prefix())).await?
     {
         let dropped: DroppedTable = decode("note of a dropped table", &value)?;
-        n_keys += delete_range(store, rows_of(dropped.table)?).await?;
+        match &dropped.tidb {
+            // The note says that it is to go; TiDB removes the rows of what it drops.
+            Some(tidb) => {
+                let catalog = shared.catalog_at(now).await?;
+                if tidb.is_there(dropped.table, &catalog.foreign) || !are_all_shown(&catalog) {
+                    continue;
+                }
+            }
+            None => n_keys += delete_range(store, rows_of(dropped.table)?).await?,
+        }
         n_keys += delete_range(store, KeyRange::prefix(&records::manifest_prefix(dropped.table))).await?;
         shared.pass("runtime::sweep_before_note")?;
         let last = vec![

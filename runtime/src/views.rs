@@ -122,6 +122,14 @@ impl View {
         Ok(View { definition, dataflow, sink, fold: Fold::default(), n_rows, needed })
     }
 
+    /// The view, whose rows are written with checksums if they lie in TiDB and its rows have them now, or, if
+    /// that is not known, had them when the table was made.
+    pub(crate) fn with_checksums(self, now: Option<bool>) -> View {
+        let made = self.definition.tidb().map(|tidb| tidb.checksums);
+        let has_checksums = made.is_some_and(|made| now.unwrap_or(made));
+        View { sink: self.sink.with_checksums(has_checksums), ..self }
+    }
+
     /// Its id.
     pub(crate) fn id(&self) -> TableId {
         self.definition.id()

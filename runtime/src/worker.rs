@@ -9,6 +9,7 @@
 //! cut plus what was absorbed since.
 
 mod foreign;
+mod placed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use coordinator::{
 use operators::{DataflowOptions, RunSource};
 use sink::load_manifests;
 use source::{ChangeCursor, RowsPage, Source, TableSource};
-use sql::catalog::{Catalog, TableDefinition, ViewDefinition, ViewState};
+use sql::catalog::{Catalog, SchemaStamp, TableDefinition, ViewDefinition, ViewState};
 use store::{Mutation, Snapshot};
 use tokio_util::sync::CancellationToken;
 use types::records::EpochRecord;
@@ -58,6 +59,8 @@ pub(crate) struct Worker {
     pub(crate) read_to: Timestamp,
     /// Changes and bytes absorbed since the last epoch.
     pub(crate) absorbed: Absorbed,
+    /// TiDB's schema by which the tables of the views that run were last found as they were made.
+    verified: Option<Option<SchemaStamp>>,
 }
 
 /// What was taken in since the last epoch.
@@ -136,6 +139,7 @@ impl Worker {
             tables: Arc::default(),
             read_to,
             absorbed: Absorbed::default(),
+            verified: None,
             shared,
         })
     }
@@ -159,6 +163,7 @@ impl Worker {
         };
         match opened {
             Ok(view) => {
+                self.verified = None;
                 self.views.running.insert(id, view);
                 Ok(())
             }
@@ -188,6 +193,7 @@ impl Worker {
             memory_bytes_max: self.shared.options.memory_limit_bytes as u64,
         };
         let planner = Arc::clone(&self.shared.options.planner);
+        let checksums = self.shared.tidb.checksums();
         let open = move || {
             let view = view_of(&definition)?;
             let settings =
@@ -197,7 +203,8 @@ impl Worker {
             if planned.fingerprint != view.fingerprint {
                 return Err(Error::invalid("plan changed: the stored state belongs to another plan"));
             }
-            View::open(definition, Arc::new(planned.plan), &stored, &runs, options)
+            let view = View::open(definition, Arc::new(planned.plan), &stored, &runs, options)?;
+            Ok(view.with_checksums(checksums))
         };
         self.shared.supervisor.blocking("opening a view", open).await
     }
@@ -429,6 +436,9 @@ impl Worker {
         let snapshot = Snapshot::new(Arc::clone(&self.shared.store), transaction.start_ts);
         self.shared.store.wait_visible(transaction.start_ts).await?;
         let catalog = self.shared.catalog.load_at(&snapshot).await?;
+        if self.fault_altered(&catalog, &catalog.foreign, sealed) {
+            return self.retry(sealed.opened.epoch, transaction, &[]).await;
+        }
         let mut mutations = at_start.mutations(&snapshot, &catalog, cut, &self.views.faults).await?;
         mutations.extend(sealed.own.iter().cloned());
         if store::failpoints::pass(LOSES_ROWS).is_ok() {
@@ -442,7 +452,10 @@ impl Worker {
             self.views.fault(*view, ViewFault::new(*reason, key));
             sealed.parts.remove(view);
         }
-        let done = prewritten == Prewritten::Done;
+        let mut done = prewritten == Prewritten::Done;
+        if done && self.fault_altered_since(&catalog, sealed).await? {
+            done = false;
+        }
         self.vote(sealed.opened.epoch, transaction.start_ts, done).await?;
         self.shared.pass("runtime::voted")?;
         self.shared.board.waiting_for(self.job, "the decision");
@@ -456,6 +469,23 @@ impl Worker {
             Decision::Retry => {
                 transaction.roll_back(&mutations).await?;
                 self.shared.pass("runtime::rolled_back")?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Gives a start up before it is decided: the next attempt has what was found out.
+    async fn retry(
+        &self,
+        epoch: Epoch,
+        transaction: &EpochTransaction,
+        mutations: &[Mutation],
+    ) -> Result<Option<Decided>> {
+        self.vote(epoch, transaction.start_ts, false).await?;
+        match self.decision(epoch, transaction.start_ts).await? {
+            Decision::Committed { .. } => Err(Error::corrupt("an epoch was decided against its only vote")),
+            Decision::Retry => {
+                transaction.roll_back(mutations).await?;
                 Ok(None)
             }
         }

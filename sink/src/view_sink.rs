@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use operators::{Manifest, RunNamer, RunSource, SealedRun};
-use store::{Assertion, Mutation};
-use tidb::{RowEncoder, TableInfo, describe_key};
+use store::{Assertion, Mutation, MutationOp};
+use tidb::{RowEncoder, TableInfo, append_checksum, describe_key};
 use types::{Delta, Error, Result, StateId};
 
 use crate::fault::{Fault, SinkError};
@@ -24,6 +24,8 @@ pub struct ViewSink {
     encoder: RowEncoder,
     /// Of a view without a key: which row is under which handle.
     handles: Option<Handles>,
+    /// Whether rows are written with checksums.
+    has_checksums: bool,
 }
 
 /// An epoch's rows, ready to be prewritten.
@@ -66,7 +68,13 @@ impl ViewSink {
     ) -> Result<ViewSink> {
         let encoder = RowEncoder::new(table)?;
         let handles = table.has_hidden_handle().then(|| Handles::open(manifest, source));
-        Ok(ViewSink { encoder, handles })
+        Ok(ViewSink { encoder, handles, has_checksums: false })
+    }
+
+    /// The sink, which writes rows with checksums if so asked, as TiDB does. Rows are compared without.
+    #[must_use]
+    pub fn with_checksums(self, has_checksums: bool) -> ViewSink {
+        ViewSink { has_checksums, ..self }
     }
 
     /// Under which state the sink's manifest is kept.
@@ -109,10 +117,14 @@ impl ViewSink {
     /// # Errors
     /// A fault if rows contradict each other or what is stored; otherwise what the state's runs answer.
     pub fn prepare(&mut self, fold: Fold) -> Result<Prepared, SinkError> {
-        match &mut self.handles {
+        let mut prepared = match &mut self.handles {
             None => prepare_keyed(fold),
             Some(handles) => handles.prepare(&self.encoder, fold),
+        }?;
+        if self.has_checksums {
+            add_checksums(&mut prepared.mutations)?;
         }
+        Ok(prepared)
     }
 
     /// Seals the sink's state, if it has one that changed: the new manifest to commit, and its runs.
@@ -145,6 +157,15 @@ impl ViewSink {
     pub fn state_size(&self) -> (u64, u64) {
         self.handles.as_ref().map_or((0, 0), Handles::size)
     }
+}
+
+fn add_checksums(mutations: &mut [Mutation]) -> Result<()> {
+    for mutation in mutations.iter_mut().filter(|mutation| mutation.op == MutationOp::Put) {
+        let mut value = mutation.value.to_vec();
+        append_checksum(&mutation.key, &mut value)?;
+        mutation.value = value.into();
+    }
+    Ok(())
 }
 
 /// Each key has at most one row before and one after.

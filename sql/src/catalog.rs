@@ -9,6 +9,7 @@ mod change;
 mod foreign;
 mod foreign_load;
 mod load;
+mod placed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ pub use binding::{BoundColumn, BoundTable, KnownTable};
 pub use change::{CatalogChange, DropKind, DropOptions, NewView, Refresh, SYSTEM_DATABASES};
 pub use foreign::{ForeignSchema, ForeignTable, Refusal, RefusedName, SchemaStamp};
 pub use load::CatalogCache;
+pub use placed::{DroppedTable, DroppedTidbTable, TidbTable};
 
 use serde::{Deserialize, Serialize};
 use store::KeyRange;
@@ -94,6 +96,9 @@ pub struct ViewDefinition {
     /// Faulted because TiDB changed a table: it is built anew as soon as its query can be planned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rebuild: bool,
+    /// Its table in TiDB, whose id it has; without one its rows lie under Tidemill's private prefix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tidb: Option<TidbTable>,
 }
 
 impl ViewDefinition {
@@ -151,6 +156,8 @@ pub struct Catalog {
     pub tables: BTreeMap<TableId, Arc<TableDefinition>>,
     /// Ids by database and name, in lower case. A view under construction that replaces another is not here.
     pub names: BTreeMap<(String, String), TableId>,
+    /// Tables in TiDB of views that were dropped or replaced, until they are gone there too.
+    pub gone: BTreeMap<TableId, DroppedTidbTable>,
     /// TiDB's side, whose tables and databases are among the others; empty without a TiDB.
     pub foreign: Arc<ForeignSchema>,
     /// What names stand for in the text of the view that is being planned, in lower case.

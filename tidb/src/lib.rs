@@ -61,6 +61,9 @@ pub use row_checksum::append_checksum;
 pub use schema::{ColumnInfo, ColumnType, IndexColumn, IndexInfo, KEY_BYTES_MAX, TableInfo, is_possible_key};
 pub use source_table::{RefusedColumn, SourceTable};
 pub use time::{CivilTime, pack_date, pack_time, unpack_date, unpack_time};
-pub use view_table::{KEY_COLUMNS_MAX, KeyRefusal, check_clustered_key, quoted, view_table_ddl};
+pub use view_table::{
+    FILL_TABLE_PREFIX, KEY_COLUMNS_MAX, KeyRefusal, check_clustered_key, fill_table_name,
+    is_reserved_table_name, old_table_name, quoted, view_table_ddl,
+};
 pub use view_verify::{ViewDifference, adopt_view_table, verify_view_table};
 pub use zone::Zone;

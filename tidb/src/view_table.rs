@@ -21,6 +21,30 @@ const COLUMNS_MAX: usize = 1017;
 /// Names of columns that TiDB keeps for itself.
 const RESERVED: [&str; 3] = ["_tidb_rowid", "_tidb_tid", "_tidb_commit_ts"];
 
+/// How the names begin of tables that are no view's yet.
+pub const FILL_TABLE_PREFIX: &str = "_tidemill_fill_";
+/// How the names begin of tables that are no view's any more.
+const OLD_TABLE_PREFIX: &str = "_tidemill_old_";
+
+/// The name of a view's table until the view is published.
+#[must_use]
+pub fn fill_table_name(number: u64) -> String {
+    format!("{FILL_TABLE_PREFIX}{number}")
+}
+
+/// The name of a view's table when the view is replaced or dropped, until it is dropped too.
+#[must_use]
+pub fn old_table_name(number: u64) -> String {
+    format!("{OLD_TABLE_PREFIX}{number}")
+}
+
+/// Whether a name is one that only tables of views have, before and after they are a view's.
+#[must_use]
+pub fn is_reserved_table_name(name: &str) -> bool {
+    let name = name.to_lowercase();
+    name.starts_with(FILL_TABLE_PREFIX) || name.starts_with(OLD_TABLE_PREFIX)
+}
+
 /// Why columns cannot be a clustered primary key in TiDB.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum KeyRefusal {

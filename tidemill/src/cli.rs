@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::shell::{self, Format, Script, Target};
-use crate::{Cluster, Config, DEFAULT_LISTEN, Tidemill, run_coordinator};
+use crate::{Cluster, Config, DEFAULT_LISTEN, TidbUrl, Tidemill, run_coordinator};
 
 /// Strongly consistent, incrementally maintained SQL views over a transactional store.
 #[derive(Debug, Parser)]
@@ -53,6 +53,9 @@ struct ServerArguments {
     /// Moves the cluster's GC safe point: only where no TiDB does it.
     #[arg(long, requires = "pd")]
     drive_gc: bool,
+    /// The TiDB of the cluster, mysql://user:password@host:port/: views are tables of it then.
+    #[arg(long, env = "TIDEMILL_TIDB", hide_env_values = true, value_name = "URL")]
+    tidb: Option<String>,
     /// Where MySQL clients connect [default: 127.0.0.1:4406].
     #[arg(long)]
     listen: Option<SocketAddr>,
@@ -186,6 +189,11 @@ async fn server(arguments: ServerArguments) -> Result<ExitCode> {
         cluster.key = arguments.key.or(cluster.key);
         cluster.drives_gc |= arguments.drive_gc;
         config.cluster = Some(cluster);
+    }
+    if let Some(tidb) = arguments.tidb {
+        let cluster =
+            config.cluster.as_mut().context("--tidb goes with --pd: views are tables of its TiDB")?;
+        cluster.tidb = Some(TidbUrl::new(tidb));
     }
     if config.data_dir.is_none() && config.cluster.is_none() {
         anyhow::bail!("where is the data? give --data-dir, or --pd for a TiKV cluster");

@@ -11,6 +11,8 @@ use runtime::RuntimeOptions;
 use serde::Deserialize;
 use types::{Error, Result};
 
+use crate::tidb_sql::TidbUrl;
+
 /// Where MySQL clients connect by default.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:4406";
 
@@ -56,6 +58,8 @@ pub struct Cluster {
     pub key: Option<PathBuf>,
     /// Whether Tidemill moves the cluster's GC safe point: only where no TiDB does it.
     pub drives_gc: bool,
+    /// The TiDB of the cluster: with it views are tables of TiDB.
+    pub tidb: Option<TidbUrl>,
     /// What this process is called beside others; its host and process id by default.
     pub name: Option<String>,
     /// After so long without a sign of life of the process that runs the jobs, another takes over.
@@ -85,6 +89,7 @@ impl Cluster {
         if self.cert.is_some() && self.ca.is_none() {
             return Err(Error::invalid("setting cert needs ca: without it nothing is encrypted"));
         }
+        self.tidb.as_ref().map_or(Ok(()), TidbUrl::validate)?;
         Ok(())
     }
 }
@@ -128,8 +133,13 @@ impl Config {
     pub fn with_file(mut self, path: &Path) -> Result<Config> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Error::invalid(format!("configuration {}: {error}", path.display())))?;
-        let file: File = toml::from_str(&text)
-            .map_err(|error| Error::invalid(format!("configuration {}: {error}", path.display())))?;
+        let file: File = toml::from_str(&text).map_err(|error| {
+            // Without the line itself: it may hold a password.
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.lines().count().max(1);
+            let what = error.message();
+            Error::invalid(format!("configuration {}, near line {line}: {what}", path.display()))
+        })?;
         file.apply(&mut self);
         Ok(self)
     }
@@ -198,14 +208,16 @@ struct ClusterFile {
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
     drives_gc: bool,
+    tidb: Option<TidbUrl>,
     name: Option<String>,
     lease_ms: Option<u64>,
 }
 
 impl From<ClusterFile> for Cluster {
     fn from(file: ClusterFile) -> Cluster {
-        let ClusterFile { pd, ca, cert, key, drives_gc, name, lease_ms } = file;
-        Cluster { pd, ca, cert, key, drives_gc, name, lease_ms: lease_ms.unwrap_or(Cluster::LEASE_MS) }
+        let ClusterFile { pd, ca, cert, key, drives_gc, tidb, name, lease_ms } = file;
+        let lease_ms = lease_ms.unwrap_or(Cluster::LEASE_MS);
+        Cluster { pd, ca, cert, key, drives_gc, tidb, name, lease_ms }
     }
 }
 
@@ -310,6 +322,13 @@ mod tests {
         config.validate().unwrap();
         let known = config.cluster.unwrap();
         assert_eq!((known.pd.len(), known.lease_ms), (2, Cluster::LEASE_MS));
+        let tidb = "[cluster]\npd = ['a:1']\ntidb = ";
+        let known = cluster(&format!("{tidb}'mysql://a:secret@b:4000/'"));
+        known.validate().unwrap();
+        assert!(!format!("{known:?}").contains("secret"));
+        let wrong = cluster(&format!("{tidb}'a:secret@b'")).validate().unwrap_err();
+        let broken = from_text(&format!("{tidb}'mysql://a:secret@b")).unwrap_err();
+        assert!(!wrong.message().contains("secret") && !broken.message().contains("secret"), "{broken}");
         for text in ["[cluster]", "[cluster]\npd = ['']", "[cluster]\npd = ['a:1']\ncert = 'x'"] {
             assert!(cluster(text).validate().is_err(), "{text}");
         }

@@ -17,6 +17,7 @@ mod result;
 mod session;
 mod sessions;
 mod system;
+mod tidb_sql;
 mod tidemill;
 
 pub mod cli;
@@ -29,7 +30,9 @@ pub use grpc::run_coordinator;
 pub use mysql::errors::sql_state;
 pub use result::{BatchStream, Column, Done, Outcome, Rows};
 pub use session::Session;
+
 pub use sql::Literal;
+pub use tidb_sql::TidbUrl;
 pub use tidemill::Tidemill;
 
 /// What the server calls itself; clients expect a number of MySQL's in front.

@@ -12,7 +12,7 @@ use coordinator::{
     Coordinator, LocalCoordinator, LocalOptions, RemoteCoordinator, RemoteOptions, RpcServer, Services,
 };
 use query::Engine;
-use runtime::{LeaseOptions, Runtime, RuntimeOptions, Supervisor};
+use runtime::{LeaseOptions, Runtime, RuntimeOptions, Supervisor, TidbOptions};
 use sql::Literal;
 use store::{EmbeddedStore, Store};
 use tokio::net::TcpListener;
@@ -26,6 +26,7 @@ use crate::mysql::handshake::Users;
 use crate::session::{self, Session, Variables};
 use crate::sessions::Sessions;
 use crate::system::SystemTables;
+use crate::tidb_sql::TidbConnection;
 use crate::{http, mysql};
 
 /// How long running statements may go on after shutdown began.
@@ -99,12 +100,20 @@ fn coordinator_of(config: &Config, store: &Arc<dyn Store>) -> Result<Configured>
 }
 
 /// How jobs run: on a cluster, in one of its processes.
-fn runtime_options(config: &Config) -> RuntimeOptions {
+fn runtime_options(config: &Config) -> Result<RuntimeOptions> {
     let lease = config.cluster.as_ref().map(|cluster| LeaseOptions {
         holder: cluster.name.clone().unwrap_or_else(process_name),
         ttl_ms: cluster.lease_ms,
     });
-    RuntimeOptions { lease, ..config.runtime.clone() }
+    let tidb = config.cluster.as_ref().and_then(|cluster| Some((cluster, cluster.tidb.as_ref()?)));
+    let tidb = match tidb {
+        Some((cluster, url)) => {
+            let sql = Arc::new(TidbConnection::new(url, cluster.ca.clone())?);
+            Some(TidbOptions { sql, intent_ms: TidbOptions::INTENT_MS })
+        }
+        None => config.runtime.tidb.clone(),
+    };
+    Ok(RuntimeOptions { lease, tidb, ..config.runtime.clone() })
 }
 
 /// The host's name and the process id.
@@ -157,7 +166,7 @@ impl Tidemill {
             None => None,
         };
         let runtime =
-            Runtime::start(Arc::clone(&store), coordinator, runtime_options(&config), Supervisor::new())
+            Runtime::start(Arc::clone(&store), coordinator, runtime_options(&config)?, Supervisor::new())
                 .await?;
         let sessions = Arc::new(Sessions::default());
         let globals = Arc::new(Mutex::new(global_variables(&config, mysql.as_ref().map(|(_, at)| *at))));

@@ -16,6 +16,7 @@
 //! ~tm/m/<view><state>         manifest of one operator's state
 //! ~tm/r/<job><gen><epoch><view><number><part>   a run, in values of at most 1 MiB
 //! ~tm/a/<table>               row-id allocator of a table without a clustered key
+//! ~tm/i/<number>              a table that is being made in TiDB and belongs to no view yet (JSON)
 //! ~tm/d/<table>               the note that a table or view was dropped, until its keys are removed
 //! ```
 
@@ -121,6 +122,42 @@ pub fn dropped_key(table: TableId) -> Vec<u8> {
 #[must_use]
 pub fn dropped_prefix() -> Vec<u8> {
     key(b"d/", &[])
+}
+
+/// The table of a note's key.
+///
+/// # Errors
+/// `Corrupt` if the key is no note's.
+pub fn table_of_dropped_key(bytes: &[u8]) -> Result<TableId> {
+    number_after(&dropped_prefix(), bytes)
+        .map(TableId)
+        .ok_or_else(|| Error::corrupt("not the key of a note that a table was dropped"))
+}
+
+/// The intent to make a table in TiDB, by the number in its name; gone in the transaction that gives the
+/// table to a view.
+#[must_use]
+pub fn tidb_intent_key(number: u64) -> Vec<u8> {
+    key(b"i/", &[number])
+}
+
+/// The prefix of all such intents.
+#[must_use]
+pub fn tidb_intent_prefix() -> Vec<u8> {
+    key(b"i/", &[])
+}
+
+/// The number of an intent's key.
+///
+/// # Errors
+/// `Corrupt` if the key is no intent's.
+pub fn number_of_tidb_intent_key(bytes: &[u8]) -> Result<u64> {
+    number_after(&tidb_intent_prefix(), bytes).ok_or_else(|| Error::corrupt("not the key of an intent"))
+}
+
+fn number_after(prefix: &[u8], bytes: &[u8]) -> Option<u64> {
+    let number = bytes.strip_prefix(prefix).and_then(|rest| <[u8; 8]>::try_from(rest).ok());
+    number.map(u64::from_be_bytes)
 }
 
 /// The epoch record of a job: the primary key of each of its epochs.

@@ -28,6 +28,7 @@ mod service;
 mod shared;
 mod surgery;
 mod tasks;
+mod tidb_server;
 mod violations;
 mod writers;
 
@@ -39,5 +40,6 @@ pub use feed::Pace;
 pub use options::Options;
 pub use region_errors::{REGION_ERRORS, region_error};
 pub use regions::RegionState;
+pub use tidb_server::{Seen, TidbFault, TidbServer};
 pub use violations::Count;
 pub use writers::{Left, Protocol, Stop, Write};

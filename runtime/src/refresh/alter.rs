@@ -14,6 +14,7 @@ use crate::ddl::{commit_ddl, job_of_name, require_view};
 use crate::maintenance::{begun, check_stored};
 use crate::rebuild::Past;
 use crate::records::read_epoch_record;
+use crate::tidb_views::check_answers;
 use crate::worker::view_of;
 use crate::{MaintenanceKind, Runtime};
 
@@ -252,10 +253,18 @@ impl Runtime {
     /// # Errors
     /// MySQL 1146, 1347, 1050; 3730 while other views name it; 1105 while it is rebuilt.
     pub async fn rename_view(&self, database: &str, name: &str, new_name: &str) -> Result<()> {
+        let (_, definition) = self.view_now(database, name).await?;
+        if definition.tidb().is_some() {
+            check_answers(&self.shared, &definition.full_name()).await?;
+        }
         let make = |catalog: &Catalog, _: Timestamp| {
             let definition = require_view(catalog, database, name)?;
             catalog.rename_view(definition.id(), new_name)
         };
-        commit_ddl(&self.shared, &make).await.map(drop)
+        commit_ddl(&self.shared, &make).await?;
+        if let Some(hanging) = self.wait_shown(Some(definition.id())).await? {
+            tracing::warn!(hanging, "a view has another name, and TiDB lags behind");
+        }
+        Ok(())
     }
 }

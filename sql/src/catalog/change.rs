@@ -156,7 +156,7 @@ impl Catalog {
     }
 }
 
-fn put(change: &mut CatalogChange, definition: &TableDefinition) -> Result<()> {
+pub(super) fn put(change: &mut CatalogChange, definition: &TableDefinition) -> Result<()> {
     let json = serde_json::to_vec(definition)
         .map_err(|error| Error::corrupt(format!("definition of '{}': {error}", definition.full_name())))?;
     if let Some(view) = &definition.view {

@@ -95,19 +95,26 @@ impl ForeignSchema {
         self.databases.iter().any(|database| database.eq_ignore_ascii_case(name))
     }
 
+    /// Every table: its id, its database as declared, its name.
+    pub fn names(&self) -> impl Iterator<Item = (TableId, &str, &str)> {
+        self.metas.iter().map(|(id, (database, meta))| (*id, database.as_str(), meta.name.as_str()))
+    }
+
     /// The definition of a table of TiDB, one that cannot be read too.
     #[must_use]
     pub fn meta(&self, table: TableId) -> Option<&Arc<MetaTable>> {
         self.metas.get(&table).map(|(_, meta)| meta)
     }
 
-    /// The id of a table by its full name as [`Self::full_name`] gives it, in any case.
-    pub(super) fn id_of(&self, database: &str, name: &str) -> Option<TableId> {
+    /// The id of a table by its database and name, in any case.
+    #[must_use]
+    pub fn id_of(&self, database: &str, name: &str) -> Option<TableId> {
         self.ids.get(&(database.to_lowercase(), name.to_lowercase())).copied()
     }
 
     /// The database of a table, as declared, and its name.
-    pub(super) fn name_of(&self, table: TableId) -> Option<(&str, &str)> {
+    #[must_use]
+    pub fn name_of(&self, table: TableId) -> Option<(&str, &str)> {
         let (database, meta) = self.metas.get(&table)?;
         Some((database, &meta.name))
     }
@@ -185,7 +192,7 @@ impl Catalog {
     #[must_use]
     pub fn is_taken(&self, database: &str, name: &str) -> bool {
         let key = (database.to_lowercase(), name.to_lowercase());
-        self.names.contains_key(&key) || self.foreign.refused.contains_key(&key)
+        self.names.contains_key(&key) || self.refused(&key).is_some()
     }
 
     /// The error that a name is whose table of TiDB cannot be read.
@@ -195,8 +202,17 @@ impl Catalog {
         match (self.bound.get(&key), self.names.get(&key)) {
             (Some(bound), _) => bound.as_ref().err().cloned(),
             (None, Some(id)) => self.tables.get(id)?.refusal(),
-            (None, None) => self.foreign.refused.get(&key).map(|refused| refused.refusal.error()),
+            (None, None) => self.refused(&key).map(|refused| refused.refusal.error()),
         }
+    }
+
+    /// The table of TiDB under a name, in lower case, that cannot be read.
+    pub(super) fn refused(&self, key: &(String, String)) -> Option<&RefusedName> {
+        let hidden = |refused: &RefusedName| {
+            let id = refused.meta.as_ref().and_then(|meta| u64::try_from(meta.id).ok());
+            id.is_some_and(|id| self.hides(TableId(id), &key.1))
+        };
+        self.foreign.refused.get(key).filter(|refused| !hidden(refused))
     }
 
     /// Whether a table is TiDB's, or was: it is none of Tidemill's own.
@@ -286,6 +302,9 @@ impl Catalog {
         }
         for definition in &foreign.tables {
             let id = definition.id();
+            if self.hides(id, &definition.info.name) {
+                continue;
+            }
             if self.tables.insert(id, Arc::clone(definition)).is_some() {
                 let name = definition.full_name();
                 return Err(Error::corrupt(format!("table '{name}' of TiDB has the id {id} of an own one")));

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::Deserialize;
 use store::{Key, KeyRange, Snapshot, Value};
 use types::{Error, Result, records};
 
 use super::change::note_refresh;
 use super::foreign_load::{load_foreign, stamp_keys, stamp_of};
-use super::{Catalog, ForeignSchema, Refresh, SchemaStamp, TableDefinition};
+use super::{Catalog, DroppedTidbTable, ForeignSchema, Refresh, SchemaStamp, TableDefinition};
 
 /// How many catalogs are kept: the newest, and those at the cuts of views that lag behind a change.
 const REMEMBERED: usize = 4;
@@ -36,7 +37,22 @@ async fn load_own(snapshot: &Snapshot, version: u64) -> Result<Catalog> {
         catalog.add(definition)?;
     }
     catalog.n_own_databases = catalog.databases.len();
+    // A note comes with a change of the catalog; that one is cached which is gone by now does no harm.
+    for (key, value) in snapshot.scan_all(&KeyRange::prefix(&records::dropped_prefix())).await? {
+        let note: Note = serde_json::from_slice(&value)
+            .map_err(|error| Error::corrupt(format!("note {}: {error}", key.escape_ascii())))?;
+        if let Some(tidb) = note.tidb {
+            catalog.gone.insert(records::table_of_dropped_key(&key)?, tidb);
+        }
+    }
     Ok(catalog)
+}
+
+/// What is needed here of the note that a table was dropped.
+#[derive(Deserialize)]
+struct Note {
+    #[serde(default)]
+    tidb: Option<DroppedTidbTable>,
 }
 
 impl Catalog {
@@ -95,6 +111,34 @@ impl CatalogCache {
         recent.push_front(Arc::clone(&catalog));
         recent.truncate(REMEMBERED);
         Ok(catalog)
+    }
+
+    /// TiDB's side at a snapshot if it is another than a catalog's; one read of two keys if it is not. Reads no
+    /// key that a transaction of Tidemill's could have locked.
+    ///
+    /// # Errors
+    /// `Corrupt` if a definition cannot be read; what the store says.
+    pub async fn foreign_since(
+        &self,
+        snapshot: &Snapshot,
+        catalog: &Catalog,
+    ) -> Result<Option<Arc<ForeignSchema>>> {
+        let known = catalog.foreign.stamp;
+        let found = snapshot.batch_get(&stamp_keys(known)).await?;
+        let [version, diff] = found.as_slice() else {
+            return Err(Error::corrupt("a batch of two keys has another number of answers"));
+        };
+        let stamp = stamp_of(snapshot, known, version.as_ref(), diff.as_ref()).await?;
+        if stamp == known {
+            return Ok(None);
+        }
+        if let Some(cached) = self.cached(|cached| cached.foreign.stamp == stamp) {
+            return Ok(Some(Arc::clone(&cached.foreign)));
+        }
+        Ok(Some(match stamp {
+            Some(stamp) => Arc::new(load_foreign(snapshot, stamp).await?),
+            None => Arc::default(),
+        }))
     }
 
     /// Loads what is not cached of either side.

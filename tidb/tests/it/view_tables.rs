@@ -349,3 +349,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn names_of_tables_that_are_no_views_are_told_apart() {
+    let names = [tidb::fill_table_name(7), tidb::old_table_name(449_000_000_000_000_001)];
+    assert_eq!(names, ["_tidemill_fill_7", "_tidemill_old_449000000000000001"]);
+    assert!(names.iter().all(|name| tidb::is_reserved_table_name(name)));
+    assert!(tidb::is_reserved_table_name("_TIDEMILL_FILL_7") && !tidb::is_reserved_table_name("fill_7"));
+}

@@ -39,6 +39,8 @@ impl Session {
                 return Err(interrupted());
             }
         }
+        let hint = runtime.tidb_hint(created.id()).await?;
+        self.note(hint.into_iter().collect(), 1105);
         Ok(Outcome::Done(Done::default()))
     }
 

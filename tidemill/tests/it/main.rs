@@ -18,3 +18,4 @@ mod refresh;
 mod sessions;
 mod shell;
 mod support;
+mod tidb_views;

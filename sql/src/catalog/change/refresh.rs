@@ -188,7 +188,11 @@ impl Catalog {
         }
         self.check_not_replaced(definition)?;
         let mut renamed = TableDefinition::clone(definition);
-        name.clone_into(&mut renamed.info.name);
+        let old_name = std::mem::replace(&mut renamed.info.name, name.to_owned());
+        let tidb = renamed.view.as_mut().and_then(|view| view.tidb.as_mut());
+        if let Some(tidb) = tidb.filter(|tidb| !tidb.was.contains(&old_name)) {
+            tidb.was.push(old_name);
+        }
         let mut change = CatalogChange::default();
         put(&mut change, &renamed)?;
         self.finish(&mut change, 0);

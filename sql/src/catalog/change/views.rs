@@ -280,6 +280,7 @@ fn view_definition(
         created_ts: new.created_ts,
         bound: plan.bound.clone(),
         rebuild: false,
+        tidb: None,
     };
     Ok(TableDefinition { database, info, view: Some(view), foreign: None })
 }
