@@ -6,8 +6,8 @@
 //! where a tail begins. A live feed is a puller of its own ([`live`]). Nothing is persisted: what is asked for
 //! again is fetched again.
 //!
-//! Stores answer questions about collected history without a word, so the safe point is looked at after each
-//! scan; it only rises.
+//! Stores answer questions about collected history without a word, so the safe point is asked for before and
+//! after each scan; it only rises. What is at hand was true when it came and stays so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -145,9 +145,9 @@ impl Feeds {
         if from >= to || ranges.is_empty() {
             return Ok(ChangePage::default());
         }
-        // Later pages ask nobody: what is at hand stays, and a scan looks again.
+        // As it was heard of last: what is at hand asks nobody, and a scan looks again.
         if next.is_none() {
-            self.check_history(from).await?;
+            self.shared.cluster.check_history(from).await?;
         }
         if limit == 1 && next.is_none() {
             return self.peek(ranges, from, to).await;
@@ -175,9 +175,14 @@ impl Feeds {
             }
         }
         let found = page(&warm, &begin, to, 1)?;
-        let is_found = !found.changes.is_empty();
-        if cold.is_empty() || (!is_found && !scans::peek(&self.shared, &cold, from, to).await?) {
+        if cold.is_empty() {
             return Ok(found);
+        }
+        if found.changes.is_empty() {
+            self.check_history(from).await?;
+            if !scans::peek(&self.shared, &cold, from, to).await? {
+                return Ok(found);
+            }
         }
         Ok(ChangePage { changes: Vec::new(), next: Some(begin) })
     }
@@ -193,6 +198,7 @@ impl Feeds {
         if let Some(buffer) = self.at_hand(range, from, to).await {
             return Ok(buffer);
         }
+        self.check_history(from).await?;
         let buffer = self.scans.scan(&self.shared, range, from, to).await?;
         if follow && self.tails.begin(&self.shared, range, from, to, &buffer) {
             self.scans.forget(range, from, to);

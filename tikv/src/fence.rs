@@ -23,7 +23,7 @@ use crate::walk::{Direction, after_key, after_part, whole};
 /// Locks of one page.
 const PAGE_LOCKS: u32 = 1024;
 /// Regions that are asked at once.
-const REGIONS_AT_ONCE: usize = 16;
+pub(crate) const REGIONS_AT_ONCE: usize = 16;
 
 impl Cluster {
     /// Returns when every transaction that commits at or below `ts` in a range is applied there; later ones

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 use store::{EmbeddedStore, Store};
@@ -59,9 +60,11 @@ impl Cluster {
         let oracle = Arc::new(Oracle::new(Arc::clone(&store)).await?);
         let ledger = Arc::new(Ledger::default());
         let durable = options.data_dir.is_some();
+        let driver = if durable { Driver::kept(&store).await? } else { Driver::default() };
         let mvcc = Mvcc::new(store, oracle, ledger, options.cluster_id, &ids, regions, durable).await?;
+        mvcc.gc_passed.store(driver.barriers.safe_point(), Ordering::SeqCst);
         let tasks = Tasks::default();
-        let shared = Arc::new(Shared::new(options, mvcc, Driver::default(), tasks));
+        let shared = Arc::new(Shared::new(options, mvcc, driver, tasks));
         for store_id in ids {
             start_store(&shared, store_id).await?;
         }
@@ -141,9 +144,16 @@ fn cuts(options: &Options) -> BTreeSet<bytes::Bytes> {
     (1..n_regions).map(|index| keys::encode(&[byte(index)])).collect()
 }
 
+/// The port of one of several, from the first one's; any free one if that is zero.
+fn port_of(first: u16, index: u64) -> anyhow::Result<u16> {
+    let offset = u16::try_from(index).context("too many of them")?;
+    if first == 0 { Ok(0) } else { first.checked_add(offset).context("there is no such port") }
+}
+
 async fn start_store(shared: &Arc<Shared>, store_id: u64) -> anyhow::Result<()> {
     let gate = Gate::open();
-    let (address, incoming) = listen(0, gate.clone(), &shared.tasks).await.context("listening")?;
+    let port = port_of(shared.options.store_port, store_id - 1)?;
+    let (address, incoming) = listen(port, gate.clone(), &shared.tasks).await.context("listening")?;
     shared.stores().insert(store_id, StoreState { address: address.to_string(), gate });
     let service = StoreService { store_id, shared: Arc::clone(shared) };
     let feed = ChangeDataServer::new(service.clone()).max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -163,8 +173,7 @@ async fn start_store(shared: &Arc<Shared>, store_id: u64) -> anyhow::Result<()> 
 
 async fn start_member(shared: &Arc<Shared>, member: u64) -> anyhow::Result<()> {
     let gate = Gate::open();
-    let offset = u16::try_from(member).context("too many members")?;
-    let port = if shared.options.pd_port == 0 { 0 } else { shared.options.pd_port + offset };
+    let port = port_of(shared.options.pd_port, member)?;
     let (address, incoming) = listen(port, gate.clone(), &shared.tasks).await.context("listening")?;
     shared.driver.members().push(MemberState { url: format!("http://{address}"), gate });
     let service = PdServer::new(PdService { member, shared: Arc::clone(shared) });

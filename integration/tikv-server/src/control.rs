@@ -238,6 +238,7 @@ impl Cluster {
         let now_ms = self.shared.mvcc.oracle.now().await?.physical_ms();
         let safe_point = self.shared.driver.barriers.advance(wanted, now_ms);
         self.shared.mvcc.collect(safe_point).await.map_err(failed)?;
+        self.shared.save_barriers().await?;
         Ok(safe_point)
     }
 
@@ -248,7 +249,7 @@ impl Cluster {
     pub async fn pass_garbage_collection(&self, safe_point: u64) -> anyhow::Result<()> {
         self.shared.driver.barriers.raise_safe_point(safe_point);
         self.shared.mvcc.collect(safe_point).await.map_err(failed)?;
-        Ok(())
+        Ok(self.shared.save_barriers().await?)
     }
 }
 
@@ -291,6 +292,14 @@ impl Cluster {
     #[must_use]
     pub fn take_violations(&self) -> Vec<String> {
         self.shared.mvcc.ledger.forget_violations()
+    }
+
+    /// How many round trips there were: the longest chain of calls of which each began here after the one
+    /// before it had ended here. It counts on; what one caller needs is the difference, while nobody else
+    /// calls and answers are slow ([`Fault::DelayAnswer`]), so that calls sent together meet.
+    #[must_use]
+    pub fn rounds(&self) -> u64 {
+        self.shared.mvcc.ledger.rounds()
     }
 
     /// How often each call came and how many bytes it had.

@@ -1,7 +1,8 @@
 //! The test server as a process: prints where it listens, takes control lines, ends on SIGTERM.
 //!
 //! With a data directory it comes back after a kill with all that was acknowledged: data, locks of every
-//! kind, regions. It ends with an error if clients did what they must not.
+//! kind, regions, what keeps history; timestamps never go back. With ports of its own it is found again by
+//! whoever knew it. It ends with an error if clients did what they must not.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -30,9 +31,12 @@ struct Arguments {
     /// Where data is kept; in memory without it.
     #[arg(long)]
     data_dir: Option<PathBuf>,
-    /// PD's port, any free one if zero.
+    /// PD's port, any free one if zero; further members have the ports behind it.
     #[arg(long, default_value_t = 0)]
     pd_port: u16,
+    /// The first store's port, any free one if zero; further stores have the ports behind it.
+    #[arg(long, default_value_t = 0)]
+    store_port: u16,
     /// The port of the control lines, any free one if zero.
     #[arg(long, default_value_t = 0)]
     control_port: u16,
@@ -53,6 +57,7 @@ async fn main() -> anyhow::Result<()> {
         n_members: arguments.members,
         data_dir: arguments.data_dir,
         pd_port: arguments.pd_port,
+        store_port: arguments.store_port,
         min_ts_interval: Duration::from_millis(arguments.resolved_ms),
         seed: arguments.seed,
         ..Options::default()

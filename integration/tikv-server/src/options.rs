@@ -23,6 +23,8 @@ pub struct Options {
     pub min_ts_interval: Duration,
     /// PD's first port, then one each for further members; any free ones if zero.
     pub pd_port: u16,
+    /// The first store's port, then one each for further stores; any free ones if zero.
+    pub store_port: u16,
     /// The id of the cluster.
     pub cluster_id: u64,
     /// The version that stores claim.
@@ -48,6 +50,7 @@ impl Default for Options {
             data_dir: None,
             min_ts_interval: Duration::from_secs(1),
             pd_port: 0,
+            store_port: 0,
             cluster_id: 7_000_000_001,
             version: "9.0.0-beta.2".to_owned(),
             feed_bytes_max: 64 << 20,

@@ -1,7 +1,7 @@
 //! PD: members, timestamps, regions, stores, and what keeps history.
 //!
 //! Several members listen, one leads; the others answer only who does. Regions and leaders are the truth,
-//! unless a test makes PD tell an older one.
+//! unless a test makes PD tell an older one. What keeps history is written down where there is a directory.
 
 mod barriers;
 
@@ -9,8 +9,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use anyhow::Context;
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use store::{EmbeddedStore, Store};
 use tikv::proto::pdpb::{self, pd_server::Pd};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -21,6 +24,8 @@ use crate::shared::Shared;
 
 pub(crate) use barriers::Barriers;
 
+/// Where what keeps history is written down.
+const BARRIERS_KEY: &[u8] = b"server/barriers";
 /// The most timestamps of one request.
 const COUNT_MAX: u32 = 1 << 16;
 
@@ -44,9 +49,18 @@ pub(crate) struct Driver {
     holes: Mutex<BTreeSet<u64>>,
     /// Timestamps go back on purpose.
     falls_back: AtomicBool,
+    /// One writes down at a time, so that the last one wrote the newest.
+    writing: tokio::sync::Mutex<()>,
 }
 
 impl Driver {
+    /// As it was when it was written down last.
+    pub(crate) async fn kept(store: &EmbeddedStore) -> anyhow::Result<Driver> {
+        let kept = store.get_blob(BARRIERS_KEY).await?.unwrap_or_default();
+        let barriers = Barriers::decoded(&kept).context("what is kept of the barriers is broken")?;
+        Ok(Driver { barriers, ..Driver::default() })
+    }
+
     pub(crate) fn members(&self) -> MutexGuard<'_, Vec<MemberState>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,6 +110,7 @@ impl PdService {
     ) -> Result<(), Status> {
         self.check_leader()?;
         self.check_cluster(header)?;
+        let _round = self.shared.mvcc.ledger.round();
         self.shared.mvcc.ledger.count(rpc, request_bytes, 0);
         match self.shared.faults.take(rpc, 0, 0) {
             Some(Fault::DropRequest | Fault::DropAnswer | Fault::Region(_)) => {
@@ -200,6 +215,7 @@ impl Pd for PdService {
         let answers = request.into_inner().then(move |request| {
             let service = service.clone();
             async move {
+                let _round = service.shared.mvcc.ledger.round();
                 service.shared.mvcc.ledger.count("Tso", 0, 0);
                 service.answer_tso(&request?).await
             }
@@ -317,6 +333,7 @@ impl Pd for PdService {
         // Stores come and ask for it; here they have done so before the answer.
         let collected = self.shared.mvcc.collect(new_safe_point).await;
         collected.map_err(|refusal| Status::internal(format!("{refusal:?}")))?;
+        self.save_barriers().await?;
         Ok(Response::new(pdpb::UpdateGcSafePointResponse { header: self.header(), new_safe_point }))
     }
 
@@ -331,6 +348,7 @@ impl Pd for PdService {
         let barriers = &self.shared.driver.barriers;
         let (ttl, min_safe_point) =
             barriers.update_service(&service, request.ttl, request.safe_point, now_ms);
+        self.save_barriers().await?;
         Ok(Response::new(pdpb::UpdateServiceGcSafePointResponse {
             header: self.header(),
             service_id: request.service_id,
@@ -350,6 +368,7 @@ impl Pd for PdService {
         let barriers = &self.shared.driver.barriers;
         let set = barriers.set(&request.barrier_id, request.barrier_ts, request.ttl_seconds, now_ms);
         let new_barrier_info = Some(set?);
+        self.save_barriers().await?;
         Ok(Response::new(pdpb::SetGcBarrierResponse { header: self.header(), new_barrier_info }))
     }
 
@@ -362,6 +381,7 @@ impl Pd for PdService {
         self.begin("DeleteGCBarrier", 0, request.header.as_ref()).await?;
         let now_ms = self.now_ms().await?;
         let deleted_barrier_info = self.shared.driver.barriers.delete(&request.barrier_id, now_ms);
+        self.save_barriers().await?;
         Ok(Response::new(pdpb::DeleteGcBarrierResponse { header: self.header(), deleted_barrier_info }))
     }
 
@@ -390,8 +410,25 @@ impl PdService {
         Ok(())
     }
 
+    async fn save_barriers(&self) -> Result<(), Status> {
+        let saved = self.shared.save_barriers().await;
+        saved.map_err(|error| Status::unavailable(error.to_string()))
+    }
+
     async fn now_ms(&self) -> Result<u64, Status> {
         let now = self.shared.mvcc.oracle.now().await;
         Ok(now.map_err(|error| Status::unavailable(error.to_string()))?.physical_ms())
+    }
+}
+
+impl Shared {
+    /// Writes down what keeps history, before anybody hears that it is kept.
+    pub(crate) async fn save_barriers(&self) -> types::Result<()> {
+        if self.options.data_dir.is_none() {
+            return Ok(());
+        }
+        let _turn = self.driver.writing.lock().await;
+        let kept = self.driver.barriers.encoded();
+        self.mvcc.store.put_blobs(vec![(Bytes::from_static(BARRIERS_KEY), kept)]).await
     }
 }

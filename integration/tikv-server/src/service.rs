@@ -27,6 +27,7 @@ impl StoreService {
         F: Future<Output = Result<Q::Answer, Refusal>> + Send + 'static,
         W: FnOnce(Arc<Shared>, u64, Q) -> F + Send + 'static,
     {
+        let _round = self.shared.mvcc.ledger.round();
         let request = request.into_inner();
         let region_id = request.context().map_or(0, |context| context.region_id);
         let fault = self.shared.faults.take(Q::RPC, self.store_id, region_id);

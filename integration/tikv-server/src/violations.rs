@@ -1,9 +1,10 @@
-//! What clients did that they must not, and how often each call came.
+//! What clients did that they must not, how often each call came, and how many came one after the other.
 //!
 //! A real store ends its process on some requests and takes others without a word that are wrong all the
 //! same. Here both are noted; a test asks at its end and fails.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most violations that are kept word for word.
@@ -30,6 +31,20 @@ struct Notes {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     notes: Mutex<Notes>,
+    /// The longest chain of calls so far of which each began after the one before had ended.
+    rounds: AtomicU64,
+}
+
+/// A call under way.
+pub(crate) struct Round<'a> {
+    ledger: &'a Ledger,
+    number: u64,
+}
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        self.ledger.rounds.fetch_max(self.number, Ordering::SeqCst);
+    }
 }
 
 impl Ledger {
@@ -64,6 +79,16 @@ impl Ledger {
     /// Counts more bytes of an answer that is a stream.
     pub(crate) fn count_streamed(&self, rpc: &'static str, answer_bytes: usize) {
         self.notes().counts.entry(rpc).or_default().answer_bytes += answer_bytes as u64;
+    }
+
+    /// A call begins; it ends when what this returns is dropped.
+    pub(crate) fn round(&self) -> Round<'_> {
+        Round { ledger: self, number: self.rounds.load(Ordering::SeqCst) + 1 }
+    }
+
+    /// The round trips of whoever waits for every call, if nobody else calls meanwhile: counted on.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::SeqCst)
     }
 
     pub(crate) fn violations(&self) -> Vec<String> {

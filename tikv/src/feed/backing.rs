@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
 use store::{Fate, KeyError, KeyRange, LockInfo, LockKind, ReadContext};
 use types::{Error, Result, Timestamp};
 
@@ -12,7 +13,9 @@ use super::failure::Failure;
 use super::range_lock::Part;
 use crate::backoff::Backoff;
 use crate::cluster::Cluster;
+use crate::fence::REGIONS_AT_ONCE;
 use crate::key;
+use crate::pd::Passed;
 use crate::region::Region;
 use crate::status::by_transaction;
 use crate::walk::whole;
@@ -86,16 +89,25 @@ pub(crate) async fn oldest_lock(
     ts: Timestamp,
 ) -> Result<Option<Timestamp>> {
     let ts = cluster.passed(ts).await?;
-    let mut backoff = Backoff::new(cluster.options.lock_wait);
-    let mut oldest = None;
+    let mut parts = Vec::new();
     for range in ranges {
-        let mut rest = whole(range);
-        while let Some(range) = rest {
-            let (locks, after) = cluster.lock_page(&range, ts, PAGE_LOCKS, &mut backoff).await?;
-            let writing = locks.iter().filter(|lock| lock.kind != LockKind::Lock);
-            oldest = writing.map(|lock| lock.start_ts).chain(oldest).min();
-            rest = after;
-        }
+        parts.extend(cluster.parts_of(range).await?);
+    }
+    let looked = futures::stream::iter(parts).map(|part| oldest_lock_of_part(cluster, part, ts));
+    let least = |oldest: Option<Timestamp>, found: Option<Timestamp>| async move {
+        Ok::<_, Error>(oldest.into_iter().chain(found).min())
+    };
+    looked.buffer_unordered(REGIONS_AT_ONCE).try_fold(None, least).await
+}
+
+async fn oldest_lock_of_part(cluster: &Cluster, part: KeyRange, ts: Passed) -> Result<Option<Timestamp>> {
+    let mut backoff = Backoff::new(cluster.options.lock_wait);
+    let (mut oldest, mut rest) = (None, whole(&part));
+    while let Some(range) = rest {
+        let (locks, after) = cluster.lock_page(&range, ts, PAGE_LOCKS, &mut backoff).await?;
+        let writing = locks.iter().filter(|lock| lock.kind != LockKind::Lock);
+        oldest = writing.map(|lock| lock.start_ts).chain(oldest).min();
+        rest = after;
     }
     Ok(oldest)
 }

@@ -218,14 +218,24 @@ impl Puller {
         }
     }
 
+    /// Whether there is what a peek looks for.
+    fn is_found(&self) -> bool {
+        matches!(self.goal, Goal::Peek(_)) && self.n_changes > 0
+    }
+
     fn is_done(&self) -> bool {
-        let is_found = matches!(self.goal, Goal::Peek(_)) && self.n_changes > 0;
+        let is_found = self.is_found();
         let is_reached = self.lock.frontier().is_none_or(|frontier| frontier >= self.goal.end());
         self.goal != Goal::Follow && self.verify.is_none() && (is_found || is_reached)
     }
 
-    /// Tells how far it has come; not before it is sure that what was scanned was still there.
+    /// Tells how far it has come; not before it is sure that what was scanned was still there. As long as
+    /// regions are scanned there is nothing to tell, so one look at history is enough for all of them.
     async fn publish(&mut self) -> Result<()> {
+        let told = self.progress.borrow().frontier;
+        if self.lock.frontier().is_none_or(|frontier| frontier <= told) && !self.is_found() {
+            return Ok(());
+        }
         if let Some(start) = self.verify {
             match self.shared.cluster.renew_safe_point().await {
                 Ok(safe_point) if start < safe_point => return Err(super::gone(start, safe_point)),

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
+use prost::Message;
 use tikv::proto::pdpb;
 use tonic::Status;
 
@@ -32,7 +34,46 @@ pub(crate) struct Barriers {
     table: Mutex<Table>,
 }
 
+/// The table, as it is written down.
+#[derive(Clone, PartialEq, Message)]
+struct Kept {
+    #[prost(uint64, tag = "1")]
+    safe_point: u64,
+    #[prost(message, repeated, tag = "2")]
+    barriers: Vec<KeptBarrier>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct KeptBarrier {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(uint64, tag = "2")]
+    ts: u64,
+    #[prost(uint64, tag = "3")]
+    ends_ms: u64,
+}
+
 impl Barriers {
+    /// As bytes, for a restart.
+    pub(crate) fn encoded(&self) -> Bytes {
+        let table = self.table(0);
+        let kept = |(name, barrier): (&String, &Barrier)| KeptBarrier {
+            name: name.clone(),
+            ts: barrier.ts,
+            ends_ms: barrier.ends_ms,
+        };
+        let barriers = table.barriers.iter().map(kept).collect();
+        Kept { safe_point: table.safe_point, barriers }.encode_to_vec().into()
+    }
+
+    /// Reads what [`Barriers::encoded`] wrote.
+    pub(crate) fn decoded(bytes: &[u8]) -> Option<Barriers> {
+        let Kept { safe_point, barriers } = Kept::decode(bytes).ok()?;
+        let barrier = |kept: KeptBarrier| (kept.name, Barrier { ts: kept.ts, ends_ms: kept.ends_ms });
+        let barriers = barriers.into_iter().map(barrier).collect();
+        Some(Barriers { table: Mutex::new(Table { safe_point, barriers }) })
+    }
+
     fn table(&self, now_ms: u64) -> MutexGuard<'_, Table> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         table.barriers.retain(|_, barrier| barrier.ends_ms > now_ms);

@@ -1,9 +1,12 @@
-//! What was acknowledged comes back with the data directory: rows, locks of async commits, regions.
+//! What was acknowledged comes back with the data directory: rows, locks of async commits, regions, what keeps
+//! history; and under the same ports, for clients that stay.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
+use store::{Mutation, ReadContext, Store};
+use tikv::TikvStore;
 use tikv::proto::kvrpcpb as kv;
 use tikv_server::{Cluster, Options, Protocol, Stop};
 
@@ -54,8 +57,14 @@ struct Process {
 
 impl Process {
     fn start(directory: &std::path::Path) -> Process {
+        Process::start_at(directory, 0, 0)
+    }
+
+    /// PD at a port, the two stores at a port and the next one.
+    fn start_at(directory: &std::path::Path, port: u16, store_port: u16) -> Process {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tikv-server"))
-            .args(["--stores", "2", "--data-dir"])
+            .args(["--stores", "2", "--pd-port", &port.to_string()])
+            .args(["--store-port", &store_port.to_string(), "--data-dir"])
             .arg(directory)
             .stdout(Stdio::piped())
             .spawn()
@@ -74,6 +83,14 @@ impl Process {
         BufReader::new(&self.control).read_line(&mut answer).unwrap();
         answer.trim_end().to_owned()
     }
+}
+
+/// The first of five free ports, below those that the kernel gives to connections.
+fn free_ports() -> u16 {
+    let begin = 10_000 + u16::try_from(std::process::id() % 9_000).unwrap();
+    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let five = |port: &u16| (*port..port + 5).all(is_free);
+    (begin..begin + 1_000).step_by(5).find(five).expect("five free ports")
 }
 
 impl Drop for Process {
@@ -100,5 +117,42 @@ fn a_killed_process_comes_back_with_what_it_acknowledged() {
     assert_eq!(process.ask("regions"), before);
     // The lock that was left is in the way of this, and its primary has committed.
     assert!(process.ask("write 1pc 7a=7a32").starts_with("ok "));
+    assert_eq!(process.ask("violations"), "ok []");
+}
+
+#[tokio::test]
+async fn clients_of_a_killed_process_go_on_with_the_one_that_follows_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let port = free_ports();
+    let mut process = Process::start_at(directory.path(), port, port + 1);
+    let client = TikvStore::connect(tikv::Options::new(vec![format!("127.0.0.1:{port}")])).await.unwrap();
+    let start_ts = client.timestamp().await.unwrap();
+    let committed = client.commit_transaction(start_ts, vec![Mutation::put("k", "v")]).await.unwrap();
+    client.hold("view", committed).await.unwrap();
+    let collected = process.ask(&format!("collect {}", committed.0));
+    let barriers = process.ask("barriers");
+    assert!(barriers.contains("tidemill/view"), "{barriers}");
+    let newest = client.timestamp().await.unwrap();
+    process.child.kill().unwrap();
+    process.child.wait().unwrap();
+
+    let mut process = Process::start_at(directory.path(), port, port + 1);
+    assert_eq!(process.ask("barriers"), barriers);
+    let now = client.timestamp().await.unwrap();
+    assert!(now > newest, "{now} comes after {newest}");
+    let value = client.kv_get(b"k", &ReadContext::at(now)).await.unwrap();
+    assert_eq!(value.as_deref(), Some(&b"v"[..]));
+    assert_eq!(client.gc_barrier().await.unwrap(), committed);
+    assert_eq!(process.ask("collect 1"), collected, "the safe point does not go back");
+    client.release("view").await.unwrap();
+    process.child.kill().unwrap();
+    process.child.wait().unwrap();
+
+    // The same stores under other addresses.
+    let mut process = Process::start_at(directory.path(), port, port + 3);
+    let now = client.timestamp().await.unwrap();
+    let value = client.kv_get(b"k", &ReadContext::at(now)).await.unwrap();
+    assert_eq!(value.as_deref(), Some(&b"v"[..]));
+    client.close().await.unwrap();
     assert_eq!(process.ask("violations"), "ok []");
 }

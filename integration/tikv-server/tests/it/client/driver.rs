@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use store::{ReadContext, Store};
+use store::{KeyRange, ReadContext, Store};
 use tikv::TikvStore;
-use tikv_server::{Cluster, Options};
+use tikv_server::{Cluster, Fault, Options, Target};
 use types::{ErrorKind, Timestamp};
 
 use super::Pair;
@@ -111,7 +111,7 @@ async fn holes_and_old_lists_are_waited_out() {
     pair.cluster.set_pd_holes(&[hole]);
     let fresh = crate::conformance::connect(&pair.cluster).await;
     let snapshot = store::Snapshot::new(std::sync::Arc::new(fresh.clone()), commit_ts);
-    let range = store::KeyRange::prefix(b"k/");
+    let range = KeyRange::prefix(b"k/");
     let (found, ()) = futures::join!(snapshot.scan_all(&range), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         pair.cluster.set_pd_holes(&[]);
@@ -153,7 +153,7 @@ async fn the_future_is_asked_of_nobody() {
     let pair = Pair::start(Options::default()).await;
     let ts = Timestamp::from_parts(now(&pair.client).await.physical_ms() + 3_600_000, 0);
     assert!(pair.client.kv_get(b"k", &ReadContext::at(ts)).await.is_err());
-    assert!(pair.client.scan_lock(&store::KeyRange::all(), ts, 0).await.is_err());
+    assert!(pair.client.scan_lock(&KeyRange::all(), ts, 0).await.is_err());
     let request = store::TxnStatusRequest {
         primary: store::Key::from("p"),
         start_ts: now(&pair.client).await,
@@ -204,6 +204,44 @@ async fn holds_and_readings_stop_the_collection_of_others() {
             matches!(read, Err(store::KeyError::Store(error)) if error.is_history_gone())
         })
         .await;
+        client.close().await.expect("the client closes");
+        cluster.shutdown().await.expect("the client did nothing that it must not");
+    }
+}
+
+/// Renewals are lost for longer than the hold lives, and the cluster collects what it held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_could_not_be_renewed_ends_in_an_error_and_not_in_a_hole() {
+    for (old_pd, renewal) in [(false, "SetGCBarrier"), (true, "UpdateServiceGCSafePoint")] {
+        let cluster = Cluster::start(Options { old_pd, ..Options::default() }).await.expect("it starts");
+        let mut options = tikv::Options::new(cluster.pd_endpoints());
+        options.hold_ttl = Duration::from_secs(1);
+        options.hold_refresh = Duration::from_millis(20);
+        options.pd_budget = Duration::from_millis(100);
+        let client = TikvStore::connect(options).await.expect("the cluster is there");
+        cluster.write(&[(b"k".to_vec(), Some(b"0".to_vec()))]).await.expect("nobody is in the way");
+        let held = now(&client).await;
+        client.hold("view", held).await.expect("nothing is collected yet");
+        let lost = Fault::Status(tonic::Code::Unavailable, "lost on purpose".to_owned());
+        cluster.plan_fault(Target::rpc(renewal), lost, None);
+        cluster.write(&[(b"k".to_vec(), Some(b"1".to_vec()))]).await.expect("nobody is in the way");
+        // The cluster collects as far as it may, again and again, until it may pass the hold.
+        until(async || {
+            let wanted = now(&client).await;
+            cluster.collect_garbage(wanted.0).await.is_ok_and(|safe_point| safe_point > held.0)
+        })
+        .await;
+        cluster.clear_faults();
+        let error = client.changes(&[KeyRange::all()], held, now(&client).await, None, 100).await;
+        let error = error.expect_err("the first change is gone");
+        assert!(error.is_history_gone(), "{error}");
+        until(async || {
+            let read = client.kv_get(b"k", &ReadContext::at(held)).await;
+            matches!(read, Err(store::KeyError::Store(error)) if error.is_history_gone())
+        })
+        .await;
+        let renewed = client.hold("view", held).await.expect_err("what is gone cannot be held");
+        assert!(renewed.is_history_gone(), "{renewed}");
         client.close().await.expect("the client closes");
         cluster.shutdown().await.expect("the client did nothing that it must not");
     }

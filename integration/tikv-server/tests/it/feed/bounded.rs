@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use store::{KeyRange, Store, Transaction};
+use store::{AssertionLevel, CommitRequest, KeyRange, Mutation, PrewriteRequest, Store, Transaction};
+use tikv_server::{Fault, Options, Target};
 use types::Timestamp;
 
 use super::world::{World, as_told, assert_same, key, operate, quick, range, spread, write};
@@ -78,7 +80,7 @@ async fn spans_with_hardly_any_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spans_of_a_store_that_does_not_multiplex() {
-    let world = World::start(tikv_server::Options { old_feed: true, ..spread() }).await;
+    let world = World::start(Options { old_feed: true, ..spread() }).await;
     spans_are_exact(world, 3, 15, true).await;
 }
 
@@ -95,6 +97,29 @@ async fn an_empty_span_asks_nobody() {
     };
     assert_eq!(feeds(&before), feeds(&after));
     world.end().await;
+}
+
+/// Regions are asked beside each other, not one after the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_far_many_regions_are_resolved_takes_few_round_trips() {
+    let cuts = (1..60).map(|number| key(number).to_vec()).collect();
+    let world = World::start(Options { n_stores: 3, cuts, ..quick() }).await;
+    world.put(key(5), "v").await;
+    world.client.resolved(&[range()]).await.expect("it answers");
+    let (requests, rounds) = (lock_lists(&world), world.cluster.rounds());
+    // Long enough that what was sent together is seen together.
+    let slow = Fault::DelayAnswer(Duration::from_millis(50));
+    world.cluster.plan_fault(Target::rpc("KvScanLock"), slow, None);
+    world.client.resolved(&[range()]).await.expect("it answers");
+    assert_eq!(lock_lists(&world) - requests, 60, "each region says which locks it has");
+    world.cluster.clear_faults();
+    let rounds = world.cluster.rounds() - rounds;
+    assert!(rounds < 30, "{rounds} round trips for 60 regions");
+    world.end().await;
+}
+
+fn lock_lists(world: &World) -> u64 {
+    world.cluster.counts().get("KvScanLock").map_or(0, |count| count.requests)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,9 +191,47 @@ async fn a_large_transaction_is_whole() {
     world.end().await;
 }
 
+/// Commits of one phase and asynchronous ones draw no timestamp, so several may have the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_that_commit_at_one_timestamp_are_all_read() {
+    let world = World::start(spread()).await;
+    let from = world.now().await;
+    let mut begun = Vec::new();
+    for number in [10, 30, 70] {
+        let start_ts = world.now().await;
+        let request = PrewriteRequest {
+            mutations: vec![Mutation::put(key(number), "v")],
+            primary: key(number),
+            start_ts,
+            ttl_ms: 20_000,
+            txn_size: 1,
+            min_commit_ts: start_ts.next().expect("it is no end of time"),
+            assertion_level: AssertionLevel::Off,
+            staged: false,
+        };
+        world.client.prewrite(request).await.expect("nobody is in the way");
+        begun.push((start_ts, key(number)));
+    }
+    let at = world.now().await;
+    for (start_ts, key) in &begun {
+        let (keys, primary) = (vec![key.clone()], key.clone());
+        let request = CommitRequest { start_ts: *start_ts, keys, primary, commit_ts: Some(at) };
+        world.client.commit(request).await.expect("it is locked");
+    }
+    for limit in [1_000, 1] {
+        let told = world.seen(&[range()], from, at, limit).await;
+        let told: Vec<_> =
+            told.into_iter().map(|change| (change.commit_ts, change.start_ts, change.key)).collect();
+        let expected: Vec<_> = begun.iter().map(|(start_ts, key)| (at, *start_ts, key.clone())).collect();
+        assert_eq!(told, expected, "pages of {limit}");
+    }
+    assert!(world.seen(&[range()], at, world.now().await, 1_000).await.is_empty(), "none is read twice");
+    world.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_followed_range_is_scanned_once() {
-    let world = World::with(spread(), |feed| feed.tail_patience = std::time::Duration::from_secs(60)).await;
+    let world = World::with(spread(), |feed| feed.tail_patience = Duration::from_secs(60)).await;
     let mut from = world.now().await;
     for round in 0..10 {
         let to = world.put(key(50 + round), "v").await;
@@ -179,6 +242,51 @@ async fn a_followed_range_is_scanned_once() {
     let n_regions = world.cluster.regions().await.len() as u64;
     let count = world.cluster.counts().get("EventFeed").copied().expect("the feed was asked");
     assert!(count.requests <= 4 * n_regions, "{count:?} for {n_regions} regions");
+    world.end().await;
+}
+
+/// That history is still there is asked for once, when all regions are scanned, and not by each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_of_many_regions_looks_at_history_once() {
+    let cuts = (1..60).map(|number| key(number).to_vec()).collect();
+    let world = World::with(Options { n_stores: 3, cuts, ..quick() }, |feed| feed.tails_max = 0).await;
+    let asked = || world.cluster.counts().get("GetGCState").map_or(0, |count| count.requests);
+    let from = world.now().await;
+    for number in 0..60 {
+        world.put(key(number), "v").await;
+    }
+    let to = world.now().await;
+    let before = asked();
+    assert_eq!(world.seen(&[range()], from, to, 1_000).await.len(), 60);
+    // Before and after the scan; and the safe point is renewed now and then.
+    assert!(asked() - before <= 4, "{} requests for 60 regions", asked() - before);
+    world.end().await;
+}
+
+/// What is followed is at hand, and stays right whatever is collected.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_of_a_followed_range_are_asked_of_nobody() {
+    let world = World::with(spread(), |feed| feed.tail_patience = Duration::from_secs(60)).await;
+    let asked = || {
+        let counts = world.cluster.counts();
+        let of = |name: &str| counts.get(name).map_or(0, |count| count.requests);
+        of("GetGCState") + of("GetGCSafePoint") + of("KvScanLock") + of("EventFeed")
+    };
+    let mut from = world.now().await;
+    let mut before = 0;
+    for round in 0..20 {
+        let to = world.put(key(50 + round), "v").await;
+        assert_eq!(world.seen(&[range()], from, to, 1_000).await.len(), 1);
+        let page = world.client.changes(&[range()], from, to, None, 1).await.expect("it answers");
+        assert_eq!(page.changes.len(), 1);
+        from = to;
+        // By then the tail has begun everywhere.
+        if round == 9 {
+            before = asked();
+        }
+    }
+    // The safe point is renewed now and then.
+    assert!(asked() - before <= 2, "{} requests for ten spans", asked() - before);
     world.end().await;
 }
 
@@ -200,7 +308,7 @@ async fn holes_in_the_map_of_regions_are_waited_out() {
             tokio::select! {
                 got = &mut seeing => break got,
                 // Until the hole has been met, and met again.
-                () = tokio::time::sleep(std::time::Duration::from_millis(5)) => {
+                () = tokio::time::sleep(Duration::from_millis(5)) => {
                     if asked() >= before + 2 {
                         world.cluster.set_pd_holes(&[]);
                     }
