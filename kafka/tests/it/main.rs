@@ -1,0 +1,9 @@
+//! Tests of the formats, of the conversion into our types and of the cutter; no broker.
+
+mod canal;
+mod convert;
+mod cut;
+mod cut_events;
+mod cut_model;
+mod json;
+mod support;
