@@ -2,8 +2,10 @@
 //!
 //! Bytes become events ([`Decoder`], one for each format), events become rows of our types
 //! ([`RowConverter`]), and [`Cutter`] cuts the topics of a TiCDC changefeed at a timestamp, so that no
-//! transaction is ever split. All of that is synchronous and needs no broker.
+//! transaction is ever split. All of that is synchronous and needs no broker. [`Reader`] and [`Publisher`]
+//! speak to brokers.
 
+mod client;
 mod compression;
 mod convert;
 mod cut;
@@ -13,6 +15,10 @@ mod formats;
 mod json;
 mod value;
 
+pub use client::{
+    Connection, Lost, Outgoing, PublishError, Publisher, PublisherOptions, ReadError, Reader, Record,
+    partition_of_key,
+};
 pub use compression::{Compression, Decompressing, claim_check_content};
 pub use convert::{ColumnError, ConvertOptions, Converted, Missing, RowConverter, ZeroDates};
 pub use cut::{
