@@ -12,6 +12,7 @@ mod cut;
 mod duration;
 mod event;
 mod formats;
+mod infer;
 mod json;
 mod value;
 
@@ -30,8 +31,10 @@ pub use event::{
     SourcePosition, TableName, TransactionMark,
 };
 pub use formats::{
-    BeforeImages, CanalDecoder, CanalDialect, ConnectHints, DebeziumDecoder, DebeziumOptions, DecimalsAs,
-    MaxwellDecoder, OpenDecoder, OpenOptions, SimpleDecoder, TimesAs,
+    BeforeImages, CanalDecoder, CanalDialect, ConnectHints, CsvOptions, DebeziumDecoder, DebeziumOptions,
+    DecimalsAs, Encoding, JsonPath, MaxwellDecoder, OpenDecoder, OpenOptions, PlainDecoder, PlainMode,
+    SimpleDecoder, TimesAs,
 };
+pub use infer::Inference;
 pub use json::{Json, JsonError, Quoted};
 pub use value::{SourceType, Value};

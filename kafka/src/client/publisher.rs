@@ -5,6 +5,7 @@
 //! before and after. What has been published is asked of the topic, never assumed: a commit whose answer did
 //! not come may have happened.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext, PurgeConfig};
 use thiserror::Error;
 
 use super::Connection;
@@ -118,6 +119,8 @@ impl ProducerContext for Deliveries {
 /// Publishes in transactions under one transactional id.
 pub struct Publisher {
     producer: BaseProducer<Deliveries>,
+    /// How many partitions topics had when they were last asked for; topics only grow.
+    n_partitions: BTreeMap<String, i32>,
 }
 
 impl Publisher {
@@ -137,7 +140,7 @@ impl Publisher {
             .config(DEFAULTS, &fixed)
             .create_with_context(Deliveries::default())
             .map_err(|error| PublishError::Invalid(error.to_string()))?;
-        let publisher = Publisher { producer };
+        let publisher = Publisher { producer, n_partitions: BTreeMap::new() };
         publisher.repeat(|producer| producer.init_transactions(STEP_TIMEOUT)).map_err(|error| {
             let is_too_long = error.rdkafka_error_code() == Some(RDKafkaErrorCode::InvalidTransactionTimeout);
             match publisher.broken(&error) {
@@ -156,6 +159,7 @@ impl Publisher {
     /// # Errors
     /// A [`PublishError`], which says whether anything has been published.
     pub fn publish(&mut self, messages: &[Outgoing]) -> Result<(), PublishError> {
+        self.check_partitions(messages)?;
         self.producer.begin_transaction().map_err(|error| self.broken(&error))?;
         self.producer.context().take();
         if let Err(error) = self.send_all(messages) {
@@ -175,6 +179,29 @@ impl Publisher {
             );
         }
         self.commit()
+    }
+
+    /// Asks for partitions that were not there when they were last asked for: within a transaction the client
+    /// would wait for them to appear.
+    fn check_partitions(&mut self, messages: &[Outgoing]) -> Result<(), PublishError> {
+        for Outgoing { topic, partition, .. } in messages {
+            if self.n_partitions.get(topic).is_some_and(|n_partitions| (0..*n_partitions).contains(partition))
+            {
+                continue;
+            }
+            let metadata = self.producer.client().fetch_metadata(Some(topic), STEP_TIMEOUT);
+            let metadata = metadata.map_err(|error| PublishError::Aborted(error.to_string()))?;
+            let found =
+                metadata.topics().iter().find(|found| found.name() == topic && found.error().is_none());
+            let n_partitions = found.map_or(0, |found| found.partitions().len() as i32);
+            if !(0..n_partitions).contains(partition) {
+                let reason =
+                    format!("topic \"{topic}\" has {n_partitions} partitions, and not partition {partition}");
+                return Err(PublishError::Invalid(reason));
+            }
+            self.n_partitions.insert(topic.clone(), n_partitions);
+        }
+        Ok(())
     }
 
     fn send_all(&self, messages: &[Outgoing]) -> Result<(), PublishError> {
@@ -228,8 +255,13 @@ impl Publisher {
         }
     }
 
-    /// Aborts the transaction, and says what the reason is worth after that.
+    /// Aborts the transaction, and says what the reason is worth after that. What is on its way is waited for:
+    /// a message that came after the end of its transaction would be part of the next one.
     fn abort(&self, reason: &PublishError) -> PublishError {
+        self.producer.purge(PurgeConfig::default().queue());
+        if let Err(error) = self.producer.flush(STEP_TIMEOUT) {
+            return PublishError::Broken(format!("{reason}, then: {error}"));
+        }
         match self.repeat(|producer| producer.abort_transaction(STEP_TIMEOUT)) {
             Ok(()) => reason.clone(),
             Err(error) => match (self.broken(&error), reason) {

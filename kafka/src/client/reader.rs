@@ -11,7 +11,7 @@ use std::time::Duration;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Headers, Message as _};
-use rdkafka::{Offset, TopicPartitionList};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use thiserror::Error;
 use types::{Error as CrossError, Result as CrossResult};
 use xxhash_rust::xxh3::xxh3_64;
@@ -131,7 +131,11 @@ fn shown(lost: &[Lost]) -> String {
 
 /// Reads partitions.
 pub struct Reader {
+    config: ClientConfig,
     consumer: BaseConsumer<Logging>,
+    /// Whether the consumer has had an assignment. It never gets a second one: librdkafka 2.12 ends the
+    /// process (an assertion on partitions that stop twice) if two follow each other quickly.
+    is_assigned: bool,
     /// The next offset of each partition that is read.
     next: BTreeMap<TopicPartition, i64>,
 }
@@ -147,7 +151,7 @@ impl Reader {
         let consumer = config
             .create_with_context(Logging)
             .map_err(|error| CrossError::invalid(format!("kafka source \"{name}\": {error}")))?;
-        Ok(Reader { consumer, next: BTreeMap::new() })
+        Ok(Reader { config, consumer, is_assigned: false, next: BTreeMap::new() })
     }
 
     /// The partitions of a topic, as the brokers have them now.
@@ -211,7 +215,8 @@ impl Reader {
         Ok(offsets)
     }
 
-    /// Reads these partitions from these offsets on, and no others.
+    /// Reads these partitions from these offsets on, and no others. Anew, it makes a new connection: partitions
+    /// that come later are for [`Reader::add`].
     ///
     /// # Errors
     /// [`ReadError::HistoryLost`] if the broker does not have an offset.
@@ -220,6 +225,11 @@ impl Reader {
         self.check_positions()?;
         let list = list(from.iter().map(|(partition, offset)| (partition, *offset)));
         let list = list.map_err(|error| ReadError::Client(error.to_string()))?;
+        if self.is_assigned {
+            let fresh = self.config.create_with_context(Logging);
+            self.consumer = fresh.map_err(|error| ReadError::Client(error.to_string()))?;
+        }
+        self.is_assigned = true;
         self.consumer.assign(&list).map_err(|error| ReadError::Client(error.to_string()))
     }
 
@@ -230,6 +240,7 @@ impl Reader {
     pub fn add(&mut self, from: &[(TopicPartition, i64)]) -> Result<(), ReadError> {
         self.next.extend(from.iter().cloned());
         self.check_positions()?;
+        self.is_assigned = true;
         let list = list(from.iter().map(|(partition, offset)| (partition, *offset)));
         let list = list.map_err(|error| ReadError::Client(error.to_string()))?;
         self.consumer.incremental_assign(&list).map_err(|error| ReadError::Client(error.to_string()))

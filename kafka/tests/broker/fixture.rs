@@ -1,6 +1,6 @@
 //! One broker for all tests of the process, topics of their own for each, and a client without our rules.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use futures::executor::block_on;
@@ -13,24 +13,25 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{Offset, TopicPartitionList};
 
 /// How long a message is waited for; generous, as CI machines are slow.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-static BROKER: LazyLock<Broker> = LazyLock::new(|| Broker::start(&BrokerOptions::default()));
+static BROKER: LazyLock<Mutex<Broker>> =
+    LazyLock::new(|| Mutex::new(Broker::start(&BrokerOptions::default())));
 
 /// The address of the broker that all tests share. It ends with this process.
-pub fn address() -> String {
-    BROKER.address()
+pub(crate) fn address() -> String {
+    BROKER.lock().expect("the broker is only asked for its address").address()
 }
 
-pub fn connection() -> Connection {
+pub(crate) fn connection() -> Connection {
     Connection::to(&address()).unwrap()
 }
 
-pub fn reader() -> Reader {
+pub(crate) fn reader() -> Reader {
     Reader::connect(&connection(), "test").unwrap()
 }
 
-pub fn id(topic: &str, partition: i32) -> TopicPartition {
+pub(crate) fn id(topic: &str, partition: i32) -> TopicPartition {
     TopicPartition::new(topic, partition)
 }
 
@@ -43,25 +44,25 @@ fn options() -> AdminOptions {
 }
 
 /// Makes a topic and waits until the broker says that it is there.
-pub fn create_topic(topic: &str, n_partitions: i32) {
+pub(crate) fn create_topic(topic: &str, n_partitions: i32) {
     let new = NewTopic::new(topic, n_partitions, TopicReplication::Fixed(1));
     block_on(admin().create_topics([&new], &options())).unwrap().remove(0).unwrap();
     wait_partitions(topic, n_partitions as usize);
 }
 
-pub fn delete_topic(topic: &str) {
+pub(crate) fn delete_topic(topic: &str) {
     block_on(admin().delete_topics(&[topic], &options())).unwrap().remove(0).unwrap();
     until(|reader| reader.partitions(topic).is_err());
 }
 
-pub fn add_partitions(topic: &str, n_partitions: usize) {
+pub(crate) fn add_partitions(topic: &str, n_partitions: usize) {
     let new = NewPartitions::new(topic, n_partitions);
     block_on(admin().create_partitions([&new], &options())).unwrap().remove(0).unwrap();
     wait_partitions(topic, n_partitions);
 }
 
 /// Takes away the messages before an offset, as retention does.
-pub fn delete_before(partition: &TopicPartition, offset: i64) {
+pub(crate) fn delete_before(partition: &TopicPartition, offset: i64) {
     let mut offsets = TopicPartitionList::new();
     offsets.add_partition_offset(&partition.topic, partition.partition, Offset::Offset(offset)).unwrap();
     block_on(admin().delete_records(&offsets, &options())).unwrap();
@@ -84,12 +85,12 @@ fn until(holds: impl Fn(&Reader) -> bool) {
 }
 
 /// A producer as TiCDC's: neither idempotent nor transactional.
-pub fn plain_producer() -> BaseProducer {
+pub(crate) fn plain_producer() -> BaseProducer {
     ClientConfig::new().set("bootstrap.servers", address()).set("acks", "all").create().unwrap()
 }
 
 /// A producer in whose transactions tests look from outside.
-pub fn transactional_producer(transactional_id: &str) -> BaseProducer {
+pub(crate) fn transactional_producer(transactional_id: &str) -> BaseProducer {
     let producer: BaseProducer = ClientConfig::new()
         .set("bootstrap.servers", address())
         .set("transactional.id", transactional_id)
@@ -100,33 +101,33 @@ pub fn transactional_producer(transactional_id: &str) -> BaseProducer {
 }
 
 /// Writes a message and waits for it.
-pub fn send(producer: &BaseProducer, partition: &TopicPartition, value: &str) {
+pub(crate) fn send(producer: &BaseProducer, partition: &TopicPartition, value: &str) {
     let record = BaseRecord::<(), str>::to(&partition.topic).partition(partition.partition).payload(value);
     producer.send(record).map_err(|(error, _)| error).unwrap();
     producer.flush(PATIENCE).unwrap();
 }
 
-pub fn publisher(transactional_id: &str) -> Publisher {
+pub(crate) fn publisher(transactional_id: &str) -> Publisher {
     Publisher::connect(&connection(), &publisher_options(transactional_id)).unwrap()
 }
 
-pub fn publisher_options(transactional_id: &str) -> PublisherOptions {
+pub(crate) fn publisher_options(transactional_id: &str) -> PublisherOptions {
     PublisherOptions {
         transactional_id: transactional_id.to_owned(),
         transaction_timeout: Duration::from_secs(60),
     }
 }
 
-pub fn outgoing(topic: &str, partition: i32, value: &str) -> Outgoing {
+pub(crate) fn outgoing(topic: &str, partition: i32, value: &str) -> Outgoing {
     Outgoing { topic: topic.to_owned(), partition, value: Some(value.into()), ..Outgoing::default() }
 }
 
-pub fn value(record: &Record) -> String {
+pub(crate) fn value(record: &Record) -> String {
     String::from_utf8(record.value.clone().unwrap_or_default()).unwrap()
 }
 
 /// All that is committed in a topic now, as (partition, offset, value).
-pub fn contents(topic: &str) -> Vec<(i32, i64, String)> {
+pub(crate) fn contents(topic: &str) -> Vec<(i32, i64, String)> {
     let mut reader = reader();
     let from: Vec<_> = reader
         .partitions(topic)
@@ -148,6 +149,6 @@ pub fn contents(topic: &str) -> Vec<(i32, i64, String)> {
     found
 }
 
-pub fn values(topic: &str) -> Vec<String> {
+pub(crate) fn values(topic: &str) -> Vec<String> {
     contents(topic).into_iter().map(|(_, _, value)| value).collect()
 }

@@ -10,5 +10,6 @@ mod debezium;
 mod json;
 mod maxwell;
 mod open;
+mod plain;
 mod simple;
 mod support;
