@@ -15,21 +15,30 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// How often it is looked at.
 const POLL: Duration = Duration::from_millis(10);
 
-/// The built `tidemill` binary.
+/// A built binary.
 pub struct Binary {
     path: PathBuf,
 }
 
 impl Binary {
-    /// Finds the binary beside the test's own (`make test` builds it first).
+    /// Finds `tidemill`.
+    ///
+    /// # Panics
+    /// As [`Binary::named`].
+    #[must_use]
+    pub fn find() -> Binary {
+        Binary::named("tidemill")
+    }
+
+    /// Finds a binary beside the test's own (`make test` builds it first).
     ///
     /// # Panics
     /// If it is not there.
     #[must_use]
-    pub fn find() -> Binary {
+    pub fn named(name: &str) -> Binary {
         let test = std::env::current_exe().expect("a test knows its path");
         let folder = test.ancestors().nth(2).expect("a test lies in target/<profile>/deps");
-        let path = folder.join("tidemill");
+        let path = folder.join(name);
         assert!(path.exists(), "{} is missing: run `make build` first", path.display());
         Binary { path }
     }
@@ -140,7 +149,20 @@ impl Server {
     /// If the binary cannot be run at all.
     #[must_use]
     pub fn spawn(arguments: &[&str], environment: &BTreeMap<String, String>) -> Server {
-        let mut command = Binary::find().command();
+        Server::spawn_binary(&Binary::find(), arguments, environment)
+    }
+
+    /// Starts any binary and waits for nothing.
+    ///
+    /// # Panics
+    /// If it cannot be run at all.
+    #[must_use]
+    pub fn spawn_binary(
+        binary: &Binary,
+        arguments: &[&str],
+        environment: &BTreeMap<String, String>,
+    ) -> Server {
+        let mut command = binary.command();
         command
             .args(arguments)
             .envs(environment)

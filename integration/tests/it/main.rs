@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests panic rather than return errors")]
 
 mod clients;
+mod compose;
 mod demo;
 mod histories;
 mod kills;

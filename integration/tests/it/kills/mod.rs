@@ -5,8 +5,9 @@
 //! at all: unknown is not absent), every acknowledged view is there and none that was dropped, all verify,
 //! and fresh answers equal live ones. Coordinator and server are killed apart, and a coordinator that was
 //! stopped while another took over changes nothing when it goes on. The same with refreshes, upkeep and
-//! readers instead of makers of views.
+//! readers instead of makers of views, and over a cluster, where another process takes over the jobs.
 
+mod cluster;
 mod fills;
 mod keepers;
 mod load;
