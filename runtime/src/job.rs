@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sql::catalog::{Catalog, CatalogChange, TableDefinition, ViewState};
+use coordinator::HelperId;
+use sql::catalog::{Catalog, CatalogChange, ViewState};
 use store::{Mutation, Snapshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,8 @@ use crate::records::{
 };
 use crate::schedule::{Pending, Schedule};
 use crate::shared::Shared;
-use crate::views::{ChangedSince, Ends, ViewFault, ViewPart};
+use crate::transaction::repeat;
+use crate::views::{Ends, ViewFault, ViewPart};
 use crate::worker::{AtStart, SealedEpoch, Worker, view_of};
 
 /// How long a job that works by refreshes keeps its run between two of them: without it each pays for a
@@ -42,13 +44,33 @@ pub(crate) async fn run(
     door: Arc<JobDoor>,
     token: CancellationToken,
 ) -> Result<()> {
-    let worker = Worker::take_over(shared, job, token.clone()).await?;
-    let mut run = JobRun { worker, door, started: Instant::now(), last_opened_ms: 0 };
-    run.load().await?;
     while !token.is_cancelled() {
-        run.step().await?;
+        let helpers = wanted_helpers(&shared, &door).await?;
+        let worker = Worker::lead(Arc::clone(&shared), job, token.clone(), &helpers).await?;
+        let door = Arc::clone(&door);
+        let mut run = JobRun { worker, door, started: Instant::now(), last_opened_ms: 0 };
+        run.load().await?;
+        let mut looked_at = run.worker.frontier.epoch;
+        while !token.is_cancelled() {
+            run.step().await?;
+            // Helpers that come are given their share between two epochs; one that goes ends the run.
+            let epoch = run.worker.frontier.epoch;
+            if epoch != std::mem::replace(&mut looked_at, epoch) && run.helpers_wanted().await? != helpers {
+                tracing::info!(job = job.0, "the job's views are divided anew");
+                break;
+            }
+        }
     }
     Ok(())
+}
+
+/// The helpers that a new run of a job is to have: none if a view of unknown place is to be compacted, which
+/// this process does itself.
+async fn wanted_helpers(shared: &Shared, door: &JobDoor) -> Result<Vec<HelperId>> {
+    if door.wants_compaction(|_| true) {
+        return Ok(Vec::new());
+    }
+    repeat(|| shared.coordinator.helpers()).await
 }
 
 /// Runs a job that works by refreshes until shutdown: takes over when a refresh is asked for or a full one
@@ -109,7 +131,7 @@ async fn serve_asked(
     let request = door.requested();
     let asked = request.as_ref().filter(|request| request.path != RefreshPath::Full).map(|one| one.to);
     let to = offered.or(asked);
-    if to.is_none() && !door.wants_compaction() {
+    if to.is_none() && !door.wants_compaction(|_| true) {
         return Ok(Served { anything: false, run: kept });
     }
     let mut run = match kept.filter(|_| offered.is_none()) {
@@ -164,21 +186,24 @@ struct JobRun {
 impl JobRun {
     /// Opens every view that the job maintains, as of the take-over.
     async fn load(&mut self) -> Result<()> {
-        let at = self.worker.commit_ts;
-        let catalog = self.worker.shared.catalog_at(at).await?;
-        let own: Vec<Arc<TableDefinition>> =
-            catalog.tables.values().filter(|known| self.worker.maintains(known)).cloned().collect();
-        let catalog = self.worker.as_of_read(&catalog).await?;
-        for definition in own {
-            self.worker.load_view(&catalog, &definition, at).await?;
-        }
-        self.worker.bind_sources(&catalog)?;
+        self.worker.load_own().await?;
         self.worker.shared.pass("runtime::loaded")?;
         // Faults of loading are recorded at once, not at the next change.
         if !self.worker.views.faults.is_empty() {
             self.epoch().await?;
         }
         Ok(())
+    }
+
+    /// The helpers that the run would have if it began now. A view that another worker has is compacted by a run
+    /// without helpers.
+    async fn helpers_wanted(&self) -> Result<Vec<HelperId>> {
+        let place = self.worker.place;
+        if self.door.wants_compaction(|view| !place.has(view)) {
+            return Ok(Vec::new());
+        }
+        let coordinator = &self.worker.shared.coordinator;
+        repeat(|| coordinator.helpers()).await
     }
 
     fn now_ms(&self) -> u64 {
@@ -195,7 +220,7 @@ impl JobRun {
         };
         let pending = Pending {
             changed: self.worker.absorbed.n_changes > 0 || !self.worker.views.faults.is_empty(),
-            asked: self.worker.shared.offers.any(self.worker.job) || self.door.wants_compaction(),
+            asked: self.worker.shared.offers.any(self.worker.job) || self.door.wants_compaction(|_| true),
             full: self.worker.is_full(),
             timer_ms: None,
         };
@@ -244,7 +269,8 @@ impl JobRun {
         let shared = Arc::clone(&self.worker.shared);
         let opened = self.worker.open(self.worker.read_to).await?;
         let offers = shared.offers.take(self.worker.job, opened.cut);
-        let compaction = if target.adopts { None } else { self.door.take_compaction() };
+        let place = self.worker.place;
+        let compaction = if target.adopts { None } else { self.door.take_compaction(|view| place.has(view)) };
         if let Some(compaction) = &compaction {
             self.worker.views.compact(compaction.view, &compaction.states);
         }
@@ -446,7 +472,7 @@ impl AtStart for Adoption {
             let ViewFault { reason, key, changed } = fault.clone();
             let state = ViewState::Faulted { reason, key, at: cut };
             changes.push(match changed {
-                Some(ChangedSince(before)) => catalog.fault_by_change(*view, state, &before)?,
+                Some(since) => catalog.fault_by_change(*view, state, &since.catalog)?,
                 None => catalog.set_view_state(*view, state)?,
             });
         }
