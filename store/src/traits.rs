@@ -473,7 +473,7 @@ pub trait Store: Send + Sync + 'static {
     async fn kv_scan(&self, request: &ScanRequest, context: &ReadContext) -> KvResult<Vec<KvPair>>;
 
     /// Locks keys. All or nothing within the request; on refusal reports every locked key, or the first
-    /// other error.
+    /// other error. A start at or below garbage collection's barrier is refused.
     async fn prewrite(&self, request: PrewriteRequest) -> std::result::Result<(), Vec<KeyError>>;
 
     /// Commits locked keys and returns the commit timestamp of a primary (the requested one for others;
@@ -545,6 +545,13 @@ pub trait Store: Send + Sync + 'static {
     /// behind a connection) leaves only what holds say.
     fn reading(&self, ts: Timestamp) -> Reading {
         Reading::unknown(ts)
+    }
+
+    /// As [`Store::reading`], for a transaction that began at `start_ts` and may write: what was decided at or below
+    /// the barrier is forgotten, so that prewrites with such a start are refused, and the barrier has to stay
+    /// below the start.
+    fn begun(&self, start_ts: Timestamp) -> Reading {
+        self.reading(start_ts.prev())
     }
 
     /// What is read at in this process, as far as the store was told: each timestamp with the number of its
