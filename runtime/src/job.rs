@@ -175,6 +175,15 @@ struct Target {
     adopts: bool,
 }
 
+/// Where an epoch is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Now: somebody waits for it, so it is worth finding out what is not at hand yet.
+    Newest,
+    /// Up to where changes are at hand, so that nothing is waited for.
+    AtHand,
+}
+
 struct JobRun {
     worker: Worker,
     door: Arc<JobDoor>,
@@ -190,7 +199,7 @@ impl JobRun {
         self.worker.shared.pass("runtime::loaded")?;
         // Faults of loading are recorded at once, not at the next change.
         if !self.worker.views.faults.is_empty() {
-            self.epoch().await?;
+            self.epoch(Ending::AtHand).await?;
         }
         Ok(())
     }
@@ -226,38 +235,47 @@ impl JobRun {
         };
         let wait_ms = schedule.wait_ms(self.now_ms(), pending);
         if wait_ms == 0 {
-            return self.epoch().await;
+            // A fill that has caught up may be ahead of what is at hand.
+            let to =
+                if self.worker.shared.offers.any(self.worker.job) { Ending::Newest } else { Ending::AtHand };
+            return self.epoch(to).await;
         }
         let token = self.worker.token.clone();
         let changed = if pending.changed {
             // Until the epoch is due there is nothing to decide; what changes meanwhile is absorbed then.
             tokio::select! {
                 () = token.cancelled() => return Ok(()),
-                () = self.door.poke.notified() => return self.epoch().await,
+                () = self.door.poke.notified() => return self.epoch(Ending::Newest).await,
                 () = tokio::time::sleep(Duration::from_millis(wait_ms)) => None,
             }
         } else {
             let store = Arc::clone(&self.worker.shared.store);
+            let ranges = self.worker.source().ranges();
             tokio::select! {
                 () = token.cancelled() => return Ok(()),
-                () = self.door.poke.notified() => return self.epoch().await,
+                () = self.door.poke.notified() => return self.epoch(Ending::Newest).await,
                 // Cancel safe: it only reads.
-                visible = store.wait_change(self.worker.read_to, wait_ms) => Some(visible?),
+                cut = store.cut(&ranges, self.worker.read_to, wait_ms) => Some(cut?),
             }
         };
         match changed {
-            Some(visible) => self.worker.absorb(visible).await,
+            Some(cut) => self.worker.absorb(cut).await,
             None => Ok(()),
         }
     }
 
-    /// One epoch: up to now, or as far as memory allows.
-    async fn epoch(&mut self) -> Result<()> {
+    /// One epoch, or as far as memory allows.
+    async fn epoch(&mut self, to: Ending) -> Result<()> {
         self.last_opened_ms = self.now_ms();
         let shared = Arc::clone(&self.worker.shared);
         if !self.worker.is_full() {
-            let now = shared.store.read_timestamp().await?;
-            self.worker.absorb(now).await?;
+            let cut = match to {
+                Ending::Newest => shared.store.read_timestamp().await?,
+                Ending::AtHand => {
+                    shared.store.cut(&self.worker.source().ranges(), self.worker.read_to, 0).await?
+                }
+            };
+            self.worker.absorb(cut).await?;
         }
         shared.pass("runtime::absorbed")?;
         self.commit(Target::default()).await

@@ -530,6 +530,14 @@ pub trait Store: Send + Sync + 'static {
     /// Waits until something committed after `ts`, or the time is over; returns `read_timestamp`.
     async fn wait_change(&self, ts: Timestamp, timeout_ms: u64) -> Result<Timestamp>;
 
+    /// A timestamp at or after `after` up to which the changes of the ranges are at hand: reading them waits for
+    /// nothing. Before, waits until there are some after `after`, or the time is over. Each of the ranges' owner asks
+    /// with its last answer, and so moves on however far behind it is; what commits meanwhile may lie above.
+    async fn cut(&self, ranges: &[KeyRange], after: Timestamp, timeout_ms: u64) -> Result<Timestamp> {
+        let _ = ranges;
+        self.wait_change(after, timeout_ms).await
+    }
+
     /// Keeps history at and after `ts` under a name, replacing the name's previous hold; durable.
     /// Fails with [`Error::history_gone`] if it is gone already.
     async fn hold(&self, name: &str, ts: Timestamp) -> Result<()>;
