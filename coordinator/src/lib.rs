@@ -11,6 +11,7 @@ pub mod machine;
 mod backoff;
 mod driver;
 mod effects;
+mod helpers;
 mod local;
 mod protocol;
 mod rpc;
@@ -20,7 +21,7 @@ pub use effects::hold_name;
 pub use local::{LocalCoordinator, LocalOptions};
 pub use machine::{CommitTimestamps, MachineOptions};
 pub use protocol::{
-    Coordinator, Decision, Fault, JobStatus, OpenRequest, Opened, Prepared, SealedRequest, TakeOverRequest,
-    TakenOver, VoteRequest,
+    Coordinator, Decision, Fault, HelperId, JobStatus, OfferRequest, OpenRequest, Opened, Prepared,
+    SealedRequest, Share, ShareRequest, TakeOverRequest, TakenOver, VoteRequest,
 };
 pub use rpc::{RemoteCoordinator, RemoteOptions, RemoteStore, RpcServer, Services};

@@ -5,20 +5,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use store::{Store, WriteKind};
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 use types::records::{EpochRecord, epoch_record_key};
 use types::{Epoch, Error, Generation, JobId, Result, Timestamp};
 
 use crate::backoff::Backoff;
 use crate::driver::{Driver, Message};
 use crate::effects::{Effects, hold_name};
+use crate::helpers::{Bereft, Helpers};
 use crate::machine::{Call, Machine, MachineOptions, Reply};
 use crate::protocol::{
-    Coordinator, Decision, JobStatus, OpenRequest, Opened, Prepared, SealedRequest, TakeOverRequest,
-    TakenOver, VoteRequest,
+    Coordinator, Decision, HelperId, JobStatus, OfferRequest, OpenRequest, Opened, Prepared, SealedRequest,
+    Share, ShareRequest, TakeOverRequest, TakenOver, VoteRequest,
 };
 use crate::tasks::Tasks;
 
@@ -39,6 +42,8 @@ pub struct LocalOptions {
     pub seed: u64,
     /// How far the frontier may run ahead of the job's hold on history, in milliseconds.
     pub hold_interval_ms: u64,
+    /// After so long without a word from a helper the runs that it has a share in end.
+    pub helper_ttl_ms: u64,
 }
 
 impl Default for LocalOptions {
@@ -49,6 +54,7 @@ impl Default for LocalOptions {
             backoff_most_ms: 1_000,
             seed: 0,
             hold_interval_ms: 10_000,
+            helper_ttl_ms: 3_000,
         }
     }
 }
@@ -57,16 +63,25 @@ impl Default for LocalOptions {
 pub struct LocalCoordinator {
     store: Arc<dyn Store>,
     options: LocalOptions,
-    /// The jobs with a run here; their tasks hold the other ends.
-    jobs: Mutex<BTreeMap<JobId, mpsc::Sender<Message>>>,
+    /// The jobs with a run here; their tasks hold the other ends. The watch over the helpers has it too.
+    jobs: Arc<Jobs>,
+    helpers: Arc<Helpers>,
     tasks: Tasks,
 }
+
+type Jobs = Mutex<BTreeMap<JobId, mpsc::Sender<Message>>>;
 
 impl LocalCoordinator {
     /// A coordinator over a store; it has no run until a worker takes over.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, options: LocalOptions) -> LocalCoordinator {
-        LocalCoordinator { store, options, jobs: Mutex::default(), tasks: Tasks::default() }
+        LocalCoordinator {
+            store,
+            options,
+            jobs: Arc::default(),
+            helpers: Arc::new(Helpers::new(Duration::from_millis(options.helper_ttl_ms))),
+            tasks: Tasks::default(),
+        }
     }
 
     /// Stops every job's task and waits for them; whoever waits gets `Closed`.
@@ -120,6 +135,26 @@ impl LocalCoordinator {
         let write = newest.ok_or_else(missing)?;
         let value = write.value.as_ref().filter(|_| write.kind == WriteKind::Put).ok_or_else(missing)?;
         Ok((EpochRecord::decode(value)?, write.commit_ts))
+    }
+}
+
+/// Ends the runs of helpers that are silent for too long, until it is told to stop.
+async fn watch_helpers(helpers: Arc<Helpers>, jobs: Arc<Jobs>, stop: CancellationToken) {
+    while let Some(bereft) = helpers.next_dead(&stop).await {
+        end_runs(&jobs, bereft).await;
+    }
+}
+
+/// Ends runs that have lost a helper.
+async fn end_runs(jobs: &Jobs, bereft: Vec<Bereft>) {
+    for Bereft { job, generation, helper } in bereft {
+        let sender = jobs.lock().unwrap_or_else(PoisonError::into_inner).get(&job).cloned();
+        let reason = format!("helper {:016x} is gone", helper.0);
+        if let Some(sender) = sender
+            && let Err(error) = ask(&sender, Call::GiveUp { generation, reason }).await
+        {
+            tracing::debug!(job = job.0, %error, "the run of a helper that is gone was over before");
+        }
     }
 }
 
@@ -183,6 +218,48 @@ impl Coordinator for LocalCoordinator {
             Reply::Aborted => Ok(()),
             other => Err(wrong(&other)),
         }
+    }
+
+    async fn give_up(&self, job: JobId, generation: Generation, reason: &str) -> Result<()> {
+        match self.call(job, Call::GiveUp { generation, reason: reason.to_owned() }).await? {
+            Reply::GivenUp => Ok(()),
+            other => Err(wrong(&other)),
+        }
+    }
+
+    async fn await_epoch(&self, job: JobId, generation: Generation, epoch: Epoch) -> Result<Opened> {
+        match self.call(job, Call::Await { generation, epoch }).await? {
+            Reply::Opened(opened) => Ok(opened),
+            other => Err(wrong(&other)),
+        }
+    }
+
+    async fn offer(&self, request: OfferRequest) -> Result<Vec<Share>> {
+        let stop = self.tasks.stop_token();
+        if stop.is_cancelled() {
+            return Err(Error::closed("the coordinator stops"));
+        }
+        if request.leaves {
+            let bereft = self.helpers.leave(request.helper);
+            end_runs(&self.jobs, bereft).await;
+            return Ok(Vec::new());
+        }
+        if self.helpers.heard(request.helper) {
+            let watch = watch_helpers(Arc::clone(&self.helpers), Arc::clone(&self.jobs), stop.clone());
+            self.tasks.spawn("watch over helpers", watch);
+        }
+        tokio::select! {
+            () = stop.cancelled() => Err(Error::closed("the coordinator stops")),
+            shares = self.helpers.shares(&request) => Ok(shares),
+        }
+    }
+
+    async fn helpers(&self) -> Result<Vec<HelperId>> {
+        Ok(self.helpers.alive())
+    }
+
+    async fn share(&self, request: ShareRequest) -> Result<()> {
+        self.helpers.share(request)
     }
 
     async fn status(&self, job: JobId) -> Result<JobStatus> {

@@ -89,6 +89,20 @@ pub enum Call {
         /// The epoch.
         epoch: Epoch,
     },
+    /// Waits for the next epoch to be open.
+    Await {
+        /// The worker's run.
+        generation: Generation,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Ends a run that a worker is missing from.
+    GiveUp {
+        /// The run.
+        generation: Generation,
+        /// Why.
+        reason: String,
+    },
 }
 
 /// The reply to a call.
@@ -96,7 +110,7 @@ pub enum Call {
 pub enum Reply {
     /// To `TakeOver`.
     TakenOver(TakenOver),
-    /// To `Open`.
+    /// To `Open` and `Await`.
     Opened(Opened),
     /// To `Sealed`.
     Prepared(Prepared),
@@ -106,6 +120,8 @@ pub enum Reply {
     Decision(Decision),
     /// To `Abort`.
     Aborted,
+    /// To `GiveUp`.
+    GivenUp,
 }
 
 /// What became of the transaction, as its primary says.
@@ -297,6 +313,8 @@ pub struct Machine {
     outstanding: Option<WorkId>,
     run: Option<Run>,
     phase: Phase,
+    /// Workers that wait for the run's next epoch.
+    awaiting: Vec<Ticket>,
     out: Vec<Command>,
 }
 
@@ -311,6 +329,7 @@ impl Machine {
             outstanding: None,
             run: None,
             phase: Phase::Idle,
+            awaiting: Vec::new(),
             out: Vec::new(),
         }
     }
@@ -426,7 +445,10 @@ impl Machine {
             Call::Open(request) => request.generation,
             Call::Sealed(request) => request.generation,
             Call::Vote(request) => request.generation,
-            Call::Decision { generation, .. } | Call::Abort { generation, .. } => *generation,
+            Call::Decision { generation, .. }
+            | Call::Abort { generation, .. }
+            | Call::Await { generation, .. }
+            | Call::GiveUp { generation, .. } => *generation,
         };
         if let Some(error) = self.stranger(generation) {
             let aborted = match (&call, &self.phase) {
@@ -452,6 +474,11 @@ impl Machine {
             Call::Vote(request) => self.vote(ticket, &request),
             Call::Decision { epoch, start_ts, .. } => self.decision(ticket, epoch, start_ts),
             Call::Abort { epoch, .. } => self.abort(ticket, epoch),
+            Call::Await { epoch, .. } => self.await_epoch(ticket, epoch),
+            Call::GiveUp { reason, .. } => {
+                self.end_run(Error::conflict(format!("job {}: {reason}: take over", self.job)), None);
+                self.reply(ticket, Ok(Reply::GivenUp));
+            }
         }
     }
 
@@ -547,6 +574,7 @@ impl Machine {
             }
             Phase::Idle | Phase::Over { .. } => Vec::new(),
         };
-        self.reply_all(tickets, &Err(error));
+        let awaiting = std::mem::take(&mut self.awaiting);
+        self.reply_all(tickets.into_iter().chain(awaiting).collect(), &Err(error));
     }
 }

@@ -12,6 +12,10 @@
 //!   (commit secondaries)
 //! ```
 //!
+//! A run may have further workers in other processes, which help: a helper *offers* itself, the leading worker
+//! (number 0) finds it among the *helpers* and, with a run of as many workers, *shares* the run with them. A
+//! helper learns its share from its offer, *awaits* each epoch, and seals and votes like the leader.
+//!
 //! Every call but `take_over` is idempotent under the same arguments: a worker that lost an answer repeats
 //! the call. Dropping the future of a call is safe; what was asked for still happens. Errors say what to do:
 //! `Unavailable`: repeat the call; `Fenced`: a newer run exists, stop; `Conflict`: the run is over (aborted, or the
@@ -42,6 +46,45 @@ pub struct TakenOver {
     pub commit_ts: Timestamp,
 }
 
+/// A process that offers its work; drawn at random when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HelperId(pub u64);
+
+/// Says who the further workers of a run are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareRequest {
+    /// The job.
+    pub job: JobId,
+    /// The run, as it was taken over, with one worker more than there are helpers.
+    pub taken: TakenOver,
+    /// Workers 1, 2, ... of the run.
+    pub helpers: Vec<HelperId>,
+}
+
+/// What a helper has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The job.
+    pub job: JobId,
+    /// Its run.
+    pub taken: TakenOver,
+    /// Which of its workers the helper is.
+    pub worker: u32,
+    /// How many there are.
+    pub n_workers: u32,
+}
+
+/// Offers a process's work, and says that it is alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfferRequest {
+    /// Who.
+    pub helper: HelperId,
+    /// The runs that it knows to have a share in, by job: only others are news.
+    pub known: Vec<(JobId, Generation)>,
+    /// Whether it goes away: then the runs that it has a share in end at once.
+    pub leaves: bool,
+}
+
 /// Begins the next epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenRequest {
@@ -70,6 +113,10 @@ pub struct Fault {
     pub view: TableId,
     /// Why, for people.
     pub reason: String,
+    /// The key of the row, in words, if one is known.
+    pub key: Option<String>,
+    /// If a base table was changed under the view: a timestamp at which the catalog was as the view has it.
+    pub changed_since: Option<Timestamp>,
 }
 
 /// A worker has sealed its part of the epoch.
@@ -187,6 +234,22 @@ pub trait Coordinator: Send + Sync {
 
     /// Gives an epoch up: its transaction is rolled back at the primary.
     async fn abort(&self, job: JobId, generation: Generation, epoch: Epoch) -> Result<()>;
+
+    /// Ends a run in which a worker cannot go on: what is undecided is decided by the next take-over.
+    async fn give_up(&self, job: JobId, generation: Generation, reason: &str) -> Result<()>;
+
+    /// Waits until an epoch, the run's next, is open. From then on its cut stands.
+    async fn await_epoch(&self, job: JobId, generation: Generation, epoch: Epoch) -> Result<Opened>;
+
+    /// Offers a process's work; returns its shares once they are others than it knows, or after a while. A
+    /// helper that does not repeat it soon is dead: the runs it has a share in end.
+    async fn offer(&self, request: OfferRequest) -> Result<Vec<Share>>;
+
+    /// Who offers work, in a fixed order.
+    async fn helpers(&self) -> Result<Vec<HelperId>>;
+
+    /// Shares a run; `Conflict` if a helper is not there any more, and then the run must be taken over again.
+    async fn share(&self, request: ShareRequest) -> Result<()>;
 
     /// What is known about a job.
     async fn status(&self, job: JobId) -> Result<JobStatus>;

@@ -6,6 +6,7 @@
 
 mod coordinator_client;
 mod coordinator_service;
+mod coordinator_wire;
 mod errors;
 mod server;
 mod store_client;

@@ -139,7 +139,7 @@ impl Engine {
     /// If the store is away.
     pub async fn begin(&self) -> Result<Transaction> {
         let start_ts = self.store().timestamp().await?;
-        Ok(Transaction::begin(self.store().reading(start_ts)))
+        Ok(Transaction::begin(start_ts, self.store().begun(start_ts)))
     }
 
     /// Commits a transaction; answers its commit timestamp, or its start if it wrote nothing.

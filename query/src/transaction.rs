@@ -25,21 +25,22 @@ pub(crate) type Writes = Arc<BTreeMap<Key, Write>>;
 /// A transaction that has begun.
 #[derive(Clone, Debug)]
 pub struct Transaction {
+    start_ts: Timestamp,
     /// Keeps its snapshot, and what its conflicts are found by.
-    reading: Arc<Reading>,
+    _begun: Arc<Reading>,
     writes: Writes,
 }
 
 impl Transaction {
     /// Begins at a start timestamp of the store; everything is read as of it.
-    pub(crate) fn begin(reading: Reading) -> Transaction {
-        Transaction { reading: Arc::new(reading), writes: Writes::default() }
+    pub(crate) fn begin(start_ts: Timestamp, begun: Reading) -> Transaction {
+        Transaction { start_ts, _begun: Arc::new(begun), writes: Writes::default() }
     }
 
     /// The snapshot's timestamp.
     #[must_use]
     pub fn start_ts(&self) -> Timestamp {
-        self.reading.at()
+        self.start_ts
     }
 
     /// Whether it has written nothing.

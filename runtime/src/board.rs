@@ -107,16 +107,17 @@ impl JobDoor {
         outcome
     }
 
-    /// What is to be merged at this barrier.
-    pub(crate) fn take_compaction(&self) -> Option<Compaction> {
+    /// What is to be merged at this barrier, of views that are `here`.
+    pub(crate) fn take_compaction(&self, here: impl Fn(TableId) -> bool) -> Option<Compaction> {
         let mut compactions = self.compactions();
         compactions.retain(|compaction| !compaction.done.is_closed());
-        compactions.pop_front()
+        let at = compactions.iter().position(|compaction| here(compaction.view))?;
+        compactions.remove(at)
     }
 
-    /// Whether somebody waits for states to be merged.
-    pub(crate) fn wants_compaction(&self) -> bool {
-        self.compactions().iter().any(|compaction| !compaction.done.is_closed())
+    /// Whether somebody waits for states to be merged, of views that are `here`.
+    pub(crate) fn wants_compaction(&self, here: impl Fn(TableId) -> bool) -> bool {
+        self.compactions().iter().any(|compaction| !compaction.done.is_closed() && here(compaction.view))
     }
 
     fn compactions(&self) -> MutexGuard<'_, VecDeque<Compaction>> {

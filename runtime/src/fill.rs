@@ -9,7 +9,6 @@
 //! had not decided. A fill whose record is gone was adopted or dropped: it ends. A fault of its data is
 //! recorded by a DDL, with the record deleted: a fill has no other views to go on with.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use source::Source;
@@ -24,8 +23,8 @@ use crate::board::FillProgress;
 use crate::ddl::{commit_ddl, fill_of};
 use crate::records::{FillPhase, FillPosition, encode, from_hex, to_hex};
 use crate::shared::Shared;
-use crate::views::{ChangedSince, Ends, ViewFault};
-use crate::worker::{AtStart, Worker, view_of};
+use crate::views::{Ends, ViewFault};
+use crate::worker::{Nothing, Worker, view_of};
 
 /// How a run of a fill ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,22 +84,6 @@ struct FillRun {
     base_tables: Vec<TableId>,
     /// First and last key of each base table at S0, for the progress.
     bounds: Vec<Option<(Vec<u8>, Vec<u8>)>>,
-}
-
-/// A fill's transaction has no further keys.
-struct Nothing;
-
-#[async_trait::async_trait]
-impl AtStart for Nothing {
-    async fn mutations(
-        &mut self,
-        _snapshot: &Snapshot,
-        _catalog: &Catalog,
-        _cut: Timestamp,
-        _faults: &BTreeMap<TableId, ViewFault>,
-    ) -> Result<Vec<Mutation>> {
-        Ok(Vec::new())
-    }
 }
 
 impl FillRun {
@@ -343,7 +326,7 @@ fn end_faulted(
     let Some(old) = view_of(definition)?.replaces else {
         let state = ViewState::Faulted { reason, key, at: cut };
         let mut change = match changed {
-            Some(ChangedSince(before)) => catalog.fault_by_change(view, state, &before)?,
+            Some(since) => catalog.fault_by_change(view, state, &since.catalog)?,
             None => catalog.set_view_state(view, state)?,
         };
         change.mutations.push(Mutation::delete(records::epoch_record_key(fill)));

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sql::catalog::{Catalog, CatalogChange, TableDefinition, ViewState};
+use coordinator::HelperId;
+use sql::catalog::{Catalog, CatalogChange, ViewState};
 use store::{Mutation, Snapshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +27,8 @@ use crate::records::{
 use crate::refresh::Changed;
 use crate::schedule::{Pending, Schedule};
 use crate::shared::Shared;
-use crate::views::{ChangedSince, Ends, ViewFault, ViewPart};
+use crate::transaction::repeat;
+use crate::views::{Ends, ViewFault, ViewPart};
 use crate::worker::{AtStart, SealedEpoch, Worker, view_of};
 
 /// How long a job that works by refreshes keeps its run between two of them: without it each pays for a
@@ -43,13 +45,33 @@ pub(crate) async fn run(
     door: Arc<JobDoor>,
     token: CancellationToken,
 ) -> Result<()> {
-    let worker = Worker::take_over(shared, job, token.clone()).await?;
-    let mut run = JobRun { worker, door, started: Instant::now(), last_opened_ms: 0 };
-    run.load().await?;
     while !token.is_cancelled() {
-        run.step().await?;
+        let helpers = wanted_helpers(&shared, &door).await?;
+        let worker = Worker::lead(Arc::clone(&shared), job, token.clone(), &helpers).await?;
+        let door = Arc::clone(&door);
+        let mut run = JobRun { worker, door, started: Instant::now(), last_opened_ms: 0 };
+        run.load().await?;
+        let mut looked_at = run.worker.frontier.epoch;
+        while !token.is_cancelled() {
+            run.step().await?;
+            // Helpers that come are given their share between two epochs; one that goes ends the run.
+            let epoch = run.worker.frontier.epoch;
+            if epoch != std::mem::replace(&mut looked_at, epoch) && run.helpers_wanted().await? != helpers {
+                tracing::info!(job = job.0, "the job's views are divided anew");
+                break;
+            }
+        }
     }
     Ok(())
+}
+
+/// The helpers that a new run of a job is to have: none if a view of unknown place is to be compacted, which
+/// this process does itself.
+async fn wanted_helpers(shared: &Shared, door: &JobDoor) -> Result<Vec<HelperId>> {
+    if door.wants_compaction(|_| true) {
+        return Ok(Vec::new());
+    }
+    repeat(|| shared.coordinator.helpers()).await
 }
 
 /// Runs a job that works by refreshes until shutdown: takes over when a refresh is asked for or a full one
@@ -110,7 +132,7 @@ async fn serve_asked(
     let request = door.requested();
     let asked = request.as_ref().filter(|request| request.path != RefreshPath::Full).map(|one| one.to);
     let to = offered.or(asked);
-    if to.is_none() && !door.wants_compaction() {
+    if to.is_none() && !door.wants_compaction(|_| true) {
         return Ok(Served { anything: false, run: kept });
     }
     let mut run = match kept.filter(|_| offered.is_none()) {
@@ -158,6 +180,15 @@ struct Target {
     adopts: bool,
 }
 
+/// Where an epoch is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Now: somebody waits for it, so it is worth finding out what is not at hand yet.
+    Newest,
+    /// Up to where changes are at hand, so that nothing is waited for.
+    AtHand,
+}
+
 struct JobRun {
     worker: Worker,
     door: Arc<JobDoor>,
@@ -169,21 +200,24 @@ struct JobRun {
 impl JobRun {
     /// Opens every view that the job maintains, as of the take-over.
     async fn load(&mut self) -> Result<()> {
-        let at = self.worker.commit_ts;
-        let catalog = self.worker.shared.catalog_at(at).await?;
-        let own: Vec<Arc<TableDefinition>> =
-            catalog.tables.values().filter(|known| self.worker.maintains(known)).cloned().collect();
-        let catalog = self.worker.as_of_read(&catalog).await?;
-        for definition in own {
-            self.worker.load_view(&catalog, &definition, at).await?;
-        }
-        self.worker.bind_sources(&catalog)?;
+        self.worker.load_own().await?;
         self.worker.shared.pass("runtime::loaded")?;
         // Faults of loading are recorded at once, not at the next change.
         if !self.worker.views.faults.is_empty() {
-            self.epoch().await?;
+            self.epoch(Ending::AtHand).await?;
         }
         Ok(())
+    }
+
+    /// The helpers that the run would have if it began now. A view that another worker has is compacted by a run
+    /// without helpers.
+    async fn helpers_wanted(&self) -> Result<Vec<HelperId>> {
+        let place = self.worker.place;
+        if self.door.wants_compaction(|view| !place.has(view)) {
+            return Ok(Vec::new());
+        }
+        let coordinator = &self.worker.shared.coordinator;
+        repeat(|| coordinator.helpers()).await
     }
 
     fn now_ms(&self) -> u64 {
@@ -200,44 +234,53 @@ impl JobRun {
         };
         let pending = Pending {
             changed: self.worker.absorbed.n_changes > 0 || !self.worker.views.faults.is_empty(),
-            asked: self.worker.shared.offers.any(self.worker.job) || self.door.wants_compaction(),
+            asked: self.worker.shared.offers.any(self.worker.job) || self.door.wants_compaction(|_| true),
             full: self.worker.is_full(),
             timer_ms: None,
         };
         let wait_ms = schedule.wait_ms(self.now_ms(), pending);
         if wait_ms == 0 {
-            return self.epoch().await;
+            // A fill that has caught up may be ahead of what is at hand.
+            let to =
+                if self.worker.shared.offers.any(self.worker.job) { Ending::Newest } else { Ending::AtHand };
+            return self.epoch(to).await;
         }
         let token = self.worker.token.clone();
         let changed = if pending.changed {
             // Until the epoch is due there is nothing to decide; what changes meanwhile is absorbed then.
             tokio::select! {
                 () = token.cancelled() => return Ok(()),
-                () = self.door.poke.notified() => return self.epoch().await,
+                () = self.door.poke.notified() => return self.epoch(Ending::Newest).await,
                 () = tokio::time::sleep(Duration::from_millis(wait_ms)) => None,
             }
         } else {
             let store = Arc::clone(&self.worker.shared.store);
+            let ranges = self.worker.source().ranges();
             tokio::select! {
                 () = token.cancelled() => return Ok(()),
-                () = self.door.poke.notified() => return self.epoch().await,
+                () = self.door.poke.notified() => return self.epoch(Ending::Newest).await,
                 // Cancel safe: it only reads.
-                visible = store.wait_change(self.worker.read_to, wait_ms) => Some(visible?),
+                cut = store.cut(&ranges, self.worker.read_to, wait_ms) => Some(cut?),
             }
         };
         match changed {
-            Some(visible) => self.worker.absorb(visible).await,
+            Some(cut) => self.worker.absorb(cut).await,
             None => Ok(()),
         }
     }
 
-    /// One epoch: up to now, or as far as memory allows.
-    async fn epoch(&mut self) -> Result<()> {
+    /// One epoch, or as far as memory allows.
+    async fn epoch(&mut self, to: Ending) -> Result<()> {
         self.last_opened_ms = self.now_ms();
         let shared = Arc::clone(&self.worker.shared);
         if !self.worker.is_full() {
-            let now = shared.store.read_timestamp().await?;
-            self.worker.absorb(now).await?;
+            let cut = match to {
+                Ending::Newest => shared.store.read_timestamp().await?,
+                Ending::AtHand => {
+                    shared.store.cut(&self.worker.source().ranges(), self.worker.read_to, 0).await?
+                }
+            };
+            self.worker.absorb(cut).await?;
         }
         shared.pass("runtime::absorbed")?;
         self.commit(Target::default()).await
@@ -249,7 +292,8 @@ impl JobRun {
         let shared = Arc::clone(&self.worker.shared);
         let opened = self.worker.open(self.worker.read_to).await?;
         let offers = shared.offers.take(self.worker.job, opened.cut);
-        let compaction = if target.adopts { None } else { self.door.take_compaction() };
+        let place = self.worker.place;
+        let compaction = if target.adopts { None } else { self.door.take_compaction(|view| place.has(view)) };
         if let Some(compaction) = &compaction {
             self.worker.views.compact(compaction.view, &compaction.states, compaction.n_bytes_max);
         }
@@ -457,7 +501,7 @@ impl AtStart for Adoption {
             let ViewFault { reason, key, changed } = fault.clone();
             let state = ViewState::Faulted { reason, key, at: cut };
             changes.push(match changed {
-                Some(ChangedSince(before)) => catalog.fault_by_change(*view, state, &before)?,
+                Some(since) => catalog.fault_by_change(*view, state, &since.catalog)?,
                 None => catalog.set_view_state(*view, state)?,
             });
         }

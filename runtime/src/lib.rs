@@ -9,6 +9,7 @@
 mod runtime;
 
 mod director;
+mod helper;
 mod lease;
 
 mod adoption;
@@ -42,6 +43,7 @@ mod supervisor;
 
 pub use checkpoint::{Checkpoint, checkpoint_at};
 pub use failpoints::{FailPoints, LOSES_ROWS, POINTS};
+pub use helper::Helper;
 pub use lease::LeaseStatus;
 pub use maintenance::{Maintained, MaintenanceKind, MaintenanceStatus};
 pub use options::{LeaseOptions, RuntimeOptions};

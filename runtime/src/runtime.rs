@@ -5,24 +5,21 @@ use std::time::Duration;
 
 use coordinator::Coordinator;
 use operators::RunSource;
-use sink::RunCache;
-use sql::catalog::{Catalog, CatalogCache, CatalogChange, DropKind, DropOptions, TableDefinition, ViewState};
+use sql::catalog::{Catalog, CatalogChange, DropKind, DropOptions, TableDefinition, ViewState};
 use sql::{CreateMaterializedView, Settings, TableName};
 use store::{Mutation, Snapshot, Store};
-use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use types::records::{self, EpochRecord, MAIN_JOB};
 use types::{Epoch, Error, ErrorKind, Generation, JobId, Result, TableId, Timestamp};
 
-use crate::adoption::Offers;
-use crate::board::{Board, Frontier, starting};
+use crate::board::{Frontier, starting};
 use crate::create::make_view;
 use crate::ddl::{commit_asked, commit_ddl, fill_of};
-use crate::maintenance::{self, Maintenance};
+use crate::maintenance;
 use crate::records::ViewStats;
-use crate::refresh::{self, Refreshing};
+use crate::refresh;
 use crate::shared::Shared;
 use crate::sweep::Swept;
 use crate::tidb_views::{self, TidbState};
@@ -75,28 +72,7 @@ impl Runtime {
     ) -> Result<Runtime> {
         options.validate()?;
         create_main_job(&store).await?;
-        let started = store.read_timestamp().await?;
-        let handle = tokio::runtime::Handle::current();
-        let runs = RunCache::new(Arc::clone(&store), handle, options.memory_limit_bytes);
-        let shared = Arc::new(Shared {
-            store,
-            coordinator,
-            options,
-            started,
-            supervisor,
-            runs,
-            catalog: CatalogCache::new(),
-            board: Board::default(),
-            offers: Offers::default(),
-            ddl: Mutex::new(()),
-            refreshing: Refreshing::default(),
-            maintenance: Maintenance::default(),
-            ledger: Mutex::default(),
-            fill_failures: std::sync::Mutex::default(),
-            catalog_changes: watch::Sender::new(0),
-            lease: lease::Holding::default(),
-            tidb: TidbState::default(),
-        });
+        let shared = Shared::new(store, coordinator, options, supervisor).await?;
         let runtime = Runtime { shared };
         let supervisor = &runtime.shared.supervisor;
         if runtime.shared.options.lease.is_some() {

@@ -53,6 +53,37 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Everything at its beginning; must be called inside a tokio runtime.
+    pub(crate) async fn new(
+        store: Arc<dyn Store>,
+        coordinator: Arc<dyn Coordinator>,
+        options: RuntimeOptions,
+        supervisor: Supervisor,
+    ) -> Result<Arc<Shared>> {
+        let started = store.read_timestamp().await?;
+        let handle = tokio::runtime::Handle::current();
+        let runs = RunCache::new(Arc::clone(&store), handle, options.memory_limit_bytes);
+        Ok(Arc::new(Shared {
+            store,
+            coordinator,
+            options,
+            started,
+            supervisor,
+            runs,
+            catalog: CatalogCache::new(),
+            board: Board::default(),
+            offers: Offers::default(),
+            ddl: Mutex::new(()),
+            refreshing: Refreshing::default(),
+            maintenance: Maintenance::default(),
+            ledger: Mutex::default(),
+            fill_failures: std::sync::Mutex::default(),
+            catalog_changes: watch::Sender::new(0),
+            lease: Holding::default(),
+            tidb: TidbState::default(),
+        }))
+    }
+
     /// The catalog at a timestamp.
     pub(crate) async fn catalog_at(&self, at: Timestamp) -> Result<Arc<Catalog>> {
         self.catalog.load_at(&Snapshot::new(Arc::clone(&self.store), at)).await

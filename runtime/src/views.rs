@@ -15,7 +15,7 @@ use sink::{Fold, SINK_STATE, SinkError, ViewSink, manifest_mutation};
 use source::{ChangesPage, RowFault, RowsPage};
 use sql::catalog::{Catalog, TableDefinition};
 use store::Mutation;
-use types::{Delta, Epoch, Error, ErrorKind, Generation, JobId, Result, StateId, TableId};
+use types::{Delta, Epoch, Error, ErrorKind, Generation, JobId, Result, StateId, TableId, Timestamp};
 
 use crate::OperatorStatus;
 use crate::board::Merged;
@@ -35,7 +35,12 @@ pub(crate) struct ViewFault {
 
 /// The catalog before a change of TiDB's.
 #[derive(Clone, Debug)]
-pub(crate) struct ChangedSince(pub(crate) Arc<Catalog>);
+pub(crate) struct ChangedSince {
+    /// What it was.
+    pub(crate) catalog: Arc<Catalog>,
+    /// When TiDB's side was so.
+    pub(crate) at: Timestamp,
+}
 
 impl ViewFault {
     /// A fault, with the key of a row if one is known.

@@ -8,15 +8,14 @@
 //! generation resumes from the frontier. Between two epochs every view stands exactly at the frontier's
 //! cut plus what was absorbed since.
 
+mod altered;
 mod foreign;
-mod placed;
+mod place;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coordinator::{
-    Decision, Fault, OpenRequest, Opened, Prepared, SealedRequest, TakeOverRequest, VoteRequest,
-};
+use coordinator::{Decision, Fault, OpenRequest, Opened, Prepared, SealedRequest, TakenOver, VoteRequest};
 use operators::{DataflowOptions, RunSource};
 use sink::load_manifests;
 use source::{ChangeCursor, RowsPage, Source, TableSource};
@@ -33,6 +32,8 @@ use crate::transaction::{EpochTransaction, Prewritten, assert_distinct, repeat};
 use crate::views::{ChangedSince, Ends, Stored, Tables, View, ViewFault, ViewPart, Views};
 use crate::{EpochStatus, LOSES_ROWS};
 
+pub(crate) use place::{Nothing, Place};
+
 /// Source changes of one page.
 const CHANGES_PER_PAGE: usize = 8192;
 /// Absorbed source bytes end an epoch early when they exceed this part of the memory limit: decoded and in
@@ -43,6 +44,8 @@ const MEMORY_PARTS: u64 = 8;
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) job: JobId,
+    /// Which of the run's workers it is.
+    pub(crate) place: Place,
     /// Cancelled when the job is to stop.
     pub(crate) token: CancellationToken,
     pub(crate) generation: Generation,
@@ -105,30 +108,19 @@ pub(crate) trait AtStart: Send {
 }
 
 impl Worker {
-    /// Starts a new run of a job.
-    ///
-    /// # Errors
-    /// `Fenced` or `Unavailable` from the coordinator; what the store says.
-    pub(crate) async fn take_over(
+    /// A worker of a run that begins.
+    fn at_frontier(
         shared: Arc<Shared>,
         job: JobId,
         token: CancellationToken,
+        taken: TakenOver,
+        place: Place,
     ) -> Result<Worker> {
-        let request = TakeOverRequest { job, n_workers: 1 };
-        let taken = shared.coordinator.take_over(request).await?;
-        shared.pass("runtime::taken_over")?;
-        shared.board.started(job, &taken.frontier, taken.commit_ts);
-        tracing::info!(
-            job = job.0,
-            generation = taken.generation.0,
-            epoch = taken.frontier.epoch.0,
-            cut = taken.frontier.cut.0,
-            "took over"
-        );
         let source = Arc::new(TableSource::new(Arc::clone(&shared.store), [])?);
         let read_to = taken.frontier.cut;
         Ok(Worker {
             job,
+            place,
             token,
             generation: taken.generation,
             definitions: taken.frontier.definitions,
@@ -171,7 +163,8 @@ impl Worker {
                 let mut fault = ViewFault::new(error.message(), None);
                 // What it reads of TiDB, or a view over that, is not what it was.
                 let is_foreign = catalog.reads_foreign(&view_of(definition)?.base_tables);
-                fault.changed = is_foreign.then(|| ChangedSince(Arc::clone(catalog)));
+                fault.changed =
+                    is_foreign.then(|| ChangedSince { catalog: Arc::clone(catalog), at: self.read_to });
                 self.views.fault(id, fault);
                 Ok(())
             }
@@ -395,6 +388,9 @@ impl Worker {
                     for fault in &faults {
                         sealed.parts.remove(&fault.view);
                     }
+                    if self.place.leads() {
+                        self.hear_of(&faults).await?;
+                    }
                     let store = Arc::clone(&self.shared.store);
                     let transaction = EpochTransaction { store, start_ts, primary, ttl_ms, min_commit_ts };
                     let attempt = self.attempt(&mut sealed, &transaction, at_start).await?;
@@ -409,13 +405,17 @@ impl Worker {
 
     async fn report_sealed(&mut self, sealed: &SealedEpoch, retry_of: Option<Timestamp>) -> Result<Prepared> {
         self.shared.board.waiting_for(self.job, "the coordinator to prepare the transaction");
-        let fault =
-            |(view, fault): (&TableId, &ViewFault)| Fault { view: *view, reason: fault.reason.clone() };
+        let fault = |(view, fault): (&TableId, &ViewFault)| Fault {
+            view: *view,
+            reason: fault.reason.clone(),
+            key: fault.key.clone(),
+            changed_since: fault.changed.as_ref().map(|since| since.at),
+        };
         let request = SealedRequest {
             job: self.job,
             generation: self.generation,
             epoch: sealed.opened.epoch,
-            worker: 0,
+            worker: self.place.worker,
             definitions: self.definitions,
             retry_of,
             faults: self.views.faults.iter().map(fault).collect(),
@@ -492,8 +492,8 @@ impl Worker {
     }
 
     async fn vote(&self, epoch: Epoch, start_ts: Timestamp, done: bool) -> Result<()> {
-        let (job, generation) = (self.job, self.generation);
-        let request = VoteRequest { job, generation, epoch, worker: 0, start_ts, done };
+        let (job, generation, worker) = (self.job, self.generation, self.place.worker);
+        let request = VoteRequest { job, generation, epoch, worker, start_ts, done };
         repeat(|| self.shared.coordinator.vote(request.clone())).await
     }
 
@@ -526,13 +526,14 @@ impl Worker {
         self.shared.pass("runtime::definitions_loaded")
     }
 
-    /// Whether a view is this job's to maintain: as its job once it is published, as its fill before.
+    /// Whether a view is this worker's to maintain: as its job's once it is published, as its fill's before.
     pub(crate) fn maintains(&self, definition: &TableDefinition) -> bool {
-        definition.view.as_ref().is_some_and(|view| match view.state {
-            ViewState::Ready => view.job == self.job,
-            ViewState::Filling => view.fill_job == Some(self.job),
-            ViewState::Unfilled | ViewState::Faulted { .. } => false,
-        })
+        self.place.has(definition.id())
+            && definition.view.as_ref().is_some_and(|view| match view.state {
+                ViewState::Ready => view.job == self.job,
+                ViewState::Filling => view.fill_job == Some(self.job),
+                ViewState::Unfilled | ViewState::Faulted { .. } => false,
+            })
     }
 
     /// The epoch is decided and its keys are committed: it is the frontier now.

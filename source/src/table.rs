@@ -92,6 +92,15 @@ impl TableSource {
         self.tables.get(&table).map(|needed| needed.columns.as_slice())
     }
 
+    /// Where changes are read, in order.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<KeyRange> {
+        let mut ranges: Vec<KeyRange> =
+            self.tables.values().flat_map(|needed| needed.changed.iter().cloned()).collect();
+        ranges.sort_by(|left, right| left.start.cmp(&right.start));
+        ranges
+    }
+
     /// A page of a table's rows at a timestamp, within ranges of keys that are in order and apart.
     ///
     /// # Errors
@@ -183,9 +192,7 @@ impl Source for TableSource {
         if self.tables.is_empty() || from >= to {
             return Ok(ChangesPage::default());
         }
-        let mut ranges: Vec<KeyRange> =
-            self.tables.values().flat_map(|needed| needed.changed.iter().cloned()).collect();
-        ranges.sort_by(|left, right| left.start.cmp(&right.start));
+        let ranges = self.ranges();
         let tables = self.by_physical_id();
         let next = cursor.map(|cursor| (cursor.commit_ts, cursor.key));
         let stored = self.store.changes(&ranges, from, to, next, limit.max(1)).await?;

@@ -33,10 +33,11 @@ mod whole;
 use std::path::Path;
 use std::sync::Arc;
 
-use types::{Error, Result};
+use types::{Error, Result, Timestamp};
 
 use crate::engine::journal;
 use crate::engine::{DiskEngine, DiskOptions, Engine, MemoryEngine};
+use crate::traits::{KeyError, PrewriteRequest};
 use committer::{Committer, Driver};
 use directory::Directory;
 
@@ -144,6 +145,19 @@ impl EmbeddedStore {
         let committer = Committer::new(Arc::clone(&core), sequence, directory);
         let driver = if inline { Driver::inline(committer) } else { Driver::thread(committer)? };
         Ok(Arc::new(EmbeddedStore { inner: Arc::new(Inner { core, driver }) }))
+    }
+
+    /// As [`Store::prewrite`](crate::Store::prewrite), for a transaction that has seen, under locks of its own, what
+    /// committed up to a timestamp after its start, as TiDB's pessimistic ones do: only what is newer conflicts.
+    ///
+    /// # Errors
+    /// As [`Store::prewrite`](crate::Store::prewrite).
+    pub async fn prewrite_having_seen(
+        &self,
+        request: PrewriteRequest,
+        seen: Timestamp,
+    ) -> std::result::Result<(), Vec<KeyError>> {
+        self.inner.prewrite(request, seen).await
     }
 
     /// About how many bytes the store uses.

@@ -476,7 +476,7 @@ pub trait Store: Send + Sync + 'static {
     async fn kv_scan(&self, request: &ScanRequest, context: &ReadContext) -> KvResult<Vec<KvPair>>;
 
     /// Locks keys. All or nothing within the request; on refusal reports every locked key, or the first
-    /// other error.
+    /// other error. A start at or below garbage collection's barrier is refused.
     async fn prewrite(&self, request: PrewriteRequest) -> std::result::Result<(), Vec<KeyError>>;
 
     /// Commits locked keys and returns the commit timestamp of a primary (the requested one for others;
@@ -555,6 +555,14 @@ pub trait Store: Send + Sync + 'static {
     /// Waits until something committed after `ts`, or the time is over; returns `read_timestamp`.
     async fn wait_change(&self, ts: Timestamp, timeout_ms: u64) -> Result<Timestamp>;
 
+    /// A timestamp at or after `after` up to which the changes of the ranges are at hand: reading them waits for
+    /// nothing. Before, waits until there are some after `after`, or the time is over. Each of the ranges' owner asks
+    /// with its last answer, and so moves on however far behind it is; what commits meanwhile may lie above.
+    async fn cut(&self, ranges: &[KeyRange], after: Timestamp, timeout_ms: u64) -> Result<Timestamp> {
+        let _ = ranges;
+        self.wait_change(after, timeout_ms).await
+    }
+
     /// Keeps history at and after `ts` under a name, replacing the name's previous hold; durable.
     /// Fails with [`Error::history_gone`] if it is gone already.
     async fn hold(&self, name: &str, ts: Timestamp) -> Result<()>;
@@ -570,6 +578,13 @@ pub trait Store: Send + Sync + 'static {
     /// behind a connection) leaves only what holds say.
     fn reading(&self, ts: Timestamp) -> Reading {
         Reading::unknown(ts)
+    }
+
+    /// As [`Store::reading`], for a transaction that began at `start_ts` and may write: what was decided at or below
+    /// the barrier is forgotten, so that prewrites with such a start are refused, and the barrier has to stay
+    /// below the start.
+    fn begun(&self, start_ts: Timestamp) -> Reading {
+        self.reading(start_ts.prev())
     }
 
     /// What is read at in this process, as far as the store was told: each timestamp with the number of its

@@ -26,7 +26,7 @@ use matcher::Room;
 use range_lock::Part;
 use scans::Scans;
 use stream::Streams;
-use tails::Tails;
+use tails::{Tail, Tails};
 
 pub use options::FeedOptions;
 
@@ -246,6 +246,43 @@ impl Feeds {
         }
         self.check_open()?;
         self.shared.cluster.timestamp().await
+    }
+
+    /// See [`store::Store::cut`]: how far the tails of the ranges have come. Where nothing is followed yet, or a tail
+    /// lags behind for longer than anybody should wait, it is a new timestamp, and a fence finds what lies below.
+    pub(crate) async fn cut(
+        &self,
+        ranges: &[KeyRange],
+        after: Timestamp,
+        timeout_ms: u64,
+    ) -> Result<Timestamp> {
+        self.check_open()?;
+        let tails: Option<Vec<Arc<Tail>>> =
+            merged(ranges).iter().map(|range| self.tails.find(range, after)).collect();
+        let Some(tails) = tails.filter(|tails| !tails.is_empty()) else {
+            return self.wait_change(after, timeout_ms).await;
+        };
+        let now = if timeout_ms > 0 {
+            let now = self.wait_change(after, timeout_ms).await?;
+            let seen = *self.shared.newest.borrow();
+            if seen > after && !self.all_reach(&tails, seen).await {
+                return Ok(now);
+            }
+            now
+        } else {
+            self.shared.cluster.timestamp().await?
+        };
+        let frontier = tails.iter().map(|tail| tail.frontier()).min().unwrap_or(after).max(after);
+        let lag_ms = u128::from(now.physical_ms().saturating_sub(frontier.physical_ms()));
+        let is_late = lag_ms > 2 * self.shared.options.tail_patience.as_millis();
+        Ok(if is_late { now } else { frontier })
+    }
+
+    /// Waits a little until all tails have come so far; whether they have.
+    async fn all_reach(&self, tails: &[Arc<Tail>], to: Timestamp) -> bool {
+        let patience = self.shared.options.tail_patience;
+        let reached = futures::future::join_all(tails.iter().map(|tail| tail.reaches(to, patience))).await;
+        reached.into_iter().all(|reached| reached)
     }
 
     fn check_open(&self) -> Result<()> {

@@ -188,6 +188,10 @@ impl Store for TikvStore {
         self.feeds()?.wait_change(ts, timeout_ms).await
     }
 
+    async fn cut(&self, ranges: &[KeyRange], after: Timestamp, timeout_ms: u64) -> Result<Timestamp> {
+        self.feeds()?.cut(ranges, after, timeout_ms).await
+    }
+
     async fn hold(&self, name: &str, ts: Timestamp) -> Result<()> {
         self.held()?.hold(name, ts).await
     }

@@ -30,7 +30,7 @@ pub(super) struct OpenEpoch {
     pub(super) epoch: Epoch,
     pub(super) cut: Timestamp,
     workers: Vec<Worker>,
-    /// Whether any worker has ever sealed: from then on the cut stands.
+    /// Whether any worker has sealed, or one that did not open it was told of it: from then on the cut stands.
     touched: bool,
     /// The transaction under way.
     primary: Option<Primary>,
@@ -145,8 +145,9 @@ impl Machine {
             }
             Phase::Epoch(open) if open.touched => {
                 let (epoch, cut) = (open.epoch, open.cut);
-                let error =
-                    Error::invalid(format!("epoch {epoch} is sealed with cut {cut} and cannot be cut again"));
+                let error = Error::invalid(format!(
+                    "epoch {epoch} is known to its workers with cut {cut} and cannot be cut again"
+                ));
                 self.reply(ticket, Err(error));
             }
             Phase::Epoch(_) => {
@@ -178,12 +179,31 @@ impl Machine {
             other => Err(Error::corrupt(format!("answer {other:?} to a question for a timestamp"))),
         };
         let reply = opened.map(|cut| {
-            let open = OpenEpoch::new(run.frontier.epoch.next(), cut, run.n_workers);
+            let mut open = OpenEpoch::new(run.frontier.epoch.next(), cut, run.n_workers);
+            open.touched = !self.awaiting.is_empty();
             let opened = Opened { epoch: open.epoch, cut };
             self.phase = Phase::Epoch(Box::new(open));
             Reply::Opened(opened)
         });
-        self.reply_all(tickets, &reply);
+        let awaiting = if reply.is_ok() { std::mem::take(&mut self.awaiting) } else { Vec::new() };
+        self.reply_all(tickets.into_iter().chain(awaiting).collect(), &reply);
+    }
+
+    /// Tells a worker of the run's next epoch, at once or when it is open.
+    pub(super) fn await_epoch(&mut self, ticket: Ticket, epoch: Epoch) {
+        let frontier = self.run.as_ref().expect("strangers were refused").frontier.epoch;
+        if epoch != frontier.next() {
+            let error = Error::invalid(format!("epoch {epoch} is not the next: the frontier is {frontier}"));
+            return self.reply(ticket, Err(error));
+        }
+        match &mut self.phase {
+            Phase::Epoch(open) => {
+                open.touched = true;
+                let opened = Opened { epoch: open.epoch, cut: open.cut };
+                self.reply(ticket, Ok(Reply::Opened(opened)));
+            }
+            _ => self.awaiting.push(ticket),
+        }
     }
 
     /// The error of a call about an epoch that is not open, or `None`.

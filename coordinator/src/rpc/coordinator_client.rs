@@ -4,12 +4,15 @@ use async_trait::async_trait;
 use tonic::transport::Channel;
 use types::{Epoch, Generation, JobId, Result, Timestamp};
 
-use super::coordinator_service::{faults_from_wire, faults_to_wire, record_from_wire};
+use super::coordinator_wire::{
+    faults_from_wire, faults_to_wire, opened_from_wire, record_from_wire, share_from_wire, taken_from_wire,
+    taken_to_wire,
+};
 use super::proto::coordinator_service_client::CoordinatorServiceClient;
 use super::{MESSAGE_BYTES_MAX, RemoteOptions, bounded, channel, missing, proto};
 use crate::protocol::{
-    Coordinator, Decision, JobStatus, OpenRequest, Opened, Prepared, SealedRequest, TakeOverRequest,
-    TakenOver, VoteRequest,
+    Coordinator, Decision, HelperId, JobStatus, OfferRequest, OpenRequest, Opened, Prepared, SealedRequest,
+    Share, ShareRequest, TakeOverRequest, TakenOver, VoteRequest,
 };
 
 /// A coordinator in another process.
@@ -44,12 +47,7 @@ impl Coordinator for RemoteCoordinator {
     async fn take_over(&self, request: TakeOverRequest) -> Result<TakenOver> {
         let request = proto::TakeOverRequest { job: request.job.0, n_workers: request.n_workers };
         let taken = bounded("take over", self.call_ms_max, self.client().take_over(request)).await?;
-        let frontier = taken.frontier.as_ref().ok_or_else(|| missing("the frontier"))?;
-        Ok(TakenOver {
-            generation: Generation(taken.generation),
-            frontier: record_from_wire(frontier),
-            commit_ts: Timestamp(taken.commit_ts),
-        })
+        taken_from_wire(&taken)
     }
 
     async fn open(&self, request: OpenRequest) -> Result<Opened> {
@@ -59,7 +57,7 @@ impl Coordinator for RemoteCoordinator {
             cut: request.cut.map(|cut| cut.0),
         };
         let opened = bounded("open", self.call_ms_max, self.client().open(request)).await?;
-        Ok(Opened { epoch: Epoch(opened.epoch), cut: Timestamp(opened.cut) })
+        Ok(opened_from_wire(opened))
     }
 
     async fn sealed(&self, request: SealedRequest) -> Result<Prepared> {
@@ -135,6 +133,48 @@ impl Coordinator for RemoteCoordinator {
         Ok(())
     }
 
+    async fn give_up(&self, job: JobId, generation: Generation, reason: &str) -> Result<()> {
+        let request =
+            proto::GiveUpRequest { job: job.0, generation: generation.0, reason: reason.to_owned() };
+        bounded("give up", self.call_ms_max, self.client().give_up(request)).await?;
+        Ok(())
+    }
+
+    async fn await_epoch(&self, job: JobId, generation: Generation, epoch: Epoch) -> Result<Opened> {
+        let request = proto::AwaitEpochRequest { job: job.0, generation: generation.0, epoch: epoch.0 };
+        loop {
+            let answer = bounded("await epoch", self.call_ms_max, self.client().await_epoch(request)).await?;
+            if let Some(opened) = answer.opened {
+                return Ok(opened_from_wire(opened));
+            }
+        }
+    }
+
+    async fn offer(&self, request: OfferRequest) -> Result<Vec<Share>> {
+        let run =
+            |(job, generation): (JobId, Generation)| proto::Run { job: job.0, generation: generation.0 };
+        let known = request.known.into_iter().map(run).collect();
+        let request = proto::OfferRequest { helper: request.helper.0, known, leaves: request.leaves };
+        let answer = bounded("offer", self.call_ms_max, self.client().offer(request)).await?;
+        answer.shares.iter().map(share_from_wire).collect()
+    }
+
+    async fn helpers(&self) -> Result<Vec<HelperId>> {
+        let answer =
+            bounded("helpers", self.call_ms_max, self.client().helpers(proto::HelpersRequest {})).await?;
+        Ok(answer.helpers.into_iter().map(HelperId).collect())
+    }
+
+    async fn share(&self, request: ShareRequest) -> Result<()> {
+        let request = proto::ShareRequest {
+            job: request.job.0,
+            taken: Some(taken_to_wire(&request.taken)),
+            helpers: request.helpers.iter().map(|helper| helper.0).collect(),
+        };
+        bounded("share", self.call_ms_max, self.client().share(request)).await?;
+        Ok(())
+    }
+
     async fn status(&self, job: JobId) -> Result<JobStatus> {
         let request = proto::StatusRequest { job: job.0 };
         let status = bounded("status", self.call_ms_max, self.client().status(request)).await?;
@@ -142,7 +182,7 @@ impl Coordinator for RemoteCoordinator {
         Ok(JobStatus {
             record: record_from_wire(record),
             commit_ts: Timestamp(status.commit_ts),
-            open: status.open.map(|open| Opened { epoch: Epoch(open.epoch), cut: Timestamp(open.cut) }),
+            open: status.open.map(opened_from_wire),
             waiting_for: status.waiting_for,
         })
     }

@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::{Request, Response, Status};
-use types::records::EpochRecord;
-use types::{Epoch, Generation, JobId, Result, TableId, Timestamp};
+use types::{Epoch, Generation, JobId, Result, Timestamp};
 
+use super::coordinator_wire::{
+    faults_from_wire, faults_to_wire, opened_to_wire, record_to_wire, share_to_wire, taken_from_wire,
+    taken_to_wire,
+};
 use super::errors::to_status;
-use super::proto;
 use super::proto::coordinator_service_server::CoordinatorService;
+use super::{missing, proto};
 use crate::protocol::{
-    Coordinator, Decision, Fault, OpenRequest, Opened, Prepared, SealedRequest, TakeOverRequest, VoteRequest,
+    Coordinator, Decision, HelperId, OfferRequest, OpenRequest, Prepared, SealedRequest, ShareRequest,
+    TakeOverRequest, VoteRequest,
 };
 
 /// Serves a coordinator.
@@ -27,36 +31,6 @@ impl CoordinatorRpc {
     }
 }
 
-pub(super) fn record_to_wire(record: &EpochRecord) -> proto::EpochRecord {
-    proto::EpochRecord {
-        epoch: record.epoch.0,
-        cut: record.cut.0,
-        generation: record.generation.0,
-        definitions: record.definitions,
-    }
-}
-
-pub(super) fn record_from_wire(record: &proto::EpochRecord) -> EpochRecord {
-    EpochRecord {
-        epoch: Epoch(record.epoch),
-        cut: Timestamp(record.cut),
-        generation: Generation(record.generation),
-        definitions: record.definitions,
-    }
-}
-
-pub(super) fn faults_to_wire(faults: &[Fault]) -> Vec<proto::Fault> {
-    faults.iter().map(|fault| proto::Fault { view: fault.view.0, reason: fault.reason.clone() }).collect()
-}
-
-pub(super) fn faults_from_wire(faults: Vec<proto::Fault>) -> Vec<Fault> {
-    faults.into_iter().map(|fault| Fault { view: TableId(fault.view), reason: fault.reason }).collect()
-}
-
-fn opened_to_wire(opened: &Opened) -> proto::OpenResponse {
-    proto::OpenResponse { epoch: opened.epoch.0, cut: opened.cut.0 }
-}
-
 fn answered<T>(result: Result<T>) -> Result<Response<T>, Status> {
     result.map(Response::new).map_err(|error| to_status(&error))
 }
@@ -69,11 +43,7 @@ impl CoordinatorService for CoordinatorRpc {
     ) -> Result<Response<proto::TakeOverResponse>, Status> {
         let request = request.into_inner();
         let request = TakeOverRequest { job: JobId(request.job), n_workers: request.n_workers };
-        answered(self.coordinator.take_over(request).await.map(|taken| proto::TakeOverResponse {
-            generation: taken.generation.0,
-            frontier: Some(record_to_wire(&taken.frontier)),
-            commit_ts: taken.commit_ts.0,
-        }))
+        answered(self.coordinator.take_over(request).await.map(|taken| taken_to_wire(&taken)))
     }
 
     async fn open(
@@ -168,6 +138,66 @@ impl CoordinatorService for CoordinatorRpc {
         let (job, generation) = (JobId(request.job), Generation(request.generation));
         let aborted = self.coordinator.abort(job, generation, Epoch(request.epoch)).await;
         answered(aborted.map(|()| proto::AbortResponse {}))
+    }
+
+    async fn give_up(
+        &self,
+        request: Request<proto::GiveUpRequest>,
+    ) -> Result<Response<proto::GiveUpResponse>, Status> {
+        let request = request.into_inner();
+        let (job, generation) = (JobId(request.job), Generation(request.generation));
+        let given_up = self.coordinator.give_up(job, generation, &request.reason).await;
+        answered(given_up.map(|()| proto::GiveUpResponse {}))
+    }
+
+    async fn await_epoch(
+        &self,
+        request: Request<proto::AwaitEpochRequest>,
+    ) -> Result<Response<proto::AwaitEpochResponse>, Status> {
+        let request = request.into_inner();
+        let (job, generation) = (JobId(request.job), Generation(request.generation));
+        let epoch = self.coordinator.await_epoch(job, generation, Epoch(request.epoch));
+        let opened = match tokio::time::timeout(self.poll, epoch).await {
+            Err(_) => None,
+            Ok(opened) => Some(opened_to_wire(&opened.map_err(|error| to_status(&error))?)),
+        };
+        Ok(Response::new(proto::AwaitEpochResponse { opened }))
+    }
+
+    async fn offer(
+        &self,
+        request: Request<proto::OfferRequest>,
+    ) -> Result<Response<proto::OfferResponse>, Status> {
+        let request = request.into_inner();
+        let known = request.known.iter().map(|run| (JobId(run.job), Generation(run.generation))).collect();
+        let (helper, leaves) = (HelperId(request.helper), request.leaves);
+        let request = OfferRequest { helper, known, leaves };
+        let shares = self.coordinator.offer(request).await;
+        answered(
+            shares.map(|shares| proto::OfferResponse { shares: shares.iter().map(share_to_wire).collect() }),
+        )
+    }
+
+    async fn helpers(
+        &self,
+        _request: Request<proto::HelpersRequest>,
+    ) -> Result<Response<proto::HelpersResponse>, Status> {
+        let helpers = self.coordinator.helpers().await;
+        answered(helpers.map(|helpers| proto::HelpersResponse {
+            helpers: helpers.iter().map(|helper| helper.0).collect(),
+        }))
+    }
+
+    async fn share(
+        &self,
+        request: Request<proto::ShareRequest>,
+    ) -> Result<Response<proto::ShareResponse>, Status> {
+        let request = request.into_inner();
+        let taken = request.taken.as_ref().ok_or_else(|| missing("a run"));
+        let taken = taken.and_then(taken_from_wire).map_err(|error| to_status(&error))?;
+        let helpers = request.helpers.into_iter().map(HelperId).collect();
+        let request = ShareRequest { job: JobId(request.job), taken, helpers };
+        answered(self.coordinator.share(request).await.map(|()| proto::ShareResponse {}))
     }
 
     async fn status(

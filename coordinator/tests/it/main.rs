@@ -6,6 +6,7 @@
 
 mod fights;
 mod flaky;
+mod helpers;
 mod simulation;
 mod stories;
 mod transcript;

@@ -81,6 +81,53 @@ fn story(parts: &[&str]) {
 }
 
 #[test]
+fn a_worker_that_waits_for_an_epoch_is_told_its_cut_which_then_stands() {
+    story(&[
+        TWO_WORKERS,
+        "
+        w1 looks-for 6
+        -> w1.looks-for: Invalid
+        w1 looks-for 5
+        nothing-outstanding
+        w0 opens at 30
+        -> take the read timestamp
+        store: timestamp 30
+        -> w0.opens: epoch 5 cut 30
+        -> w1.looks-for: epoch 5 cut 30
+        w0 opens at 29
+        -> w0.opens: Invalid
+        w1 looks-for 5
+        -> w1.looks-for: epoch 5 cut 30
+        ",
+    ]);
+}
+
+#[test]
+fn a_worker_that_gives_up_ends_the_run_at_any_point() {
+    story(&[
+        TWO_WORKERS,
+        "w1 looks-for 5\nw0 gives-up it\n-> w1.looks-for: Conflict\n-> w0.gives-up: given up\n",
+    ]);
+    story(&[
+        TWO_WORKERS,
+        BOTH_PREWRITTEN,
+        "
+        w0 votes done for 5 under 40
+        -> w0.votes: ok
+        w0 awaits 5 under 40
+        w1 gives-up it
+        -> stop heartbeat
+        -> w0.awaits: Conflict
+        -> w1.gives-up: given up
+        # Whether the transaction commits is for the next take-over to decide, at its primary.
+        nothing-outstanding
+        w0 opens
+        -> w0.opens: Conflict
+        ",
+    ]);
+}
+
+#[test]
 fn an_epoch_is_decided_by_its_primary_after_the_last_vote() {
     story(&[
         TWO_WORKERS,

@@ -160,6 +160,7 @@ impl Script {
             Reply::Decision(Decision::Committed { commit_ts }) => format!("decided at {commit_ts}"),
             Reply::Decision(Decision::Retry) => "retry".to_owned(),
             Reply::Aborted => "aborted".to_owned(),
+            Reply::GivenUp => "given up".to_owned(),
         }
     }
 }
@@ -187,9 +188,12 @@ fn parse_call(generation: Generation, worker: u32, verb: &str, words: &[&str]) -
                 match pair {
                     ["with", definitions] => request.definitions = number(definitions),
                     ["after", start] => request.retry_of = Some(ts(start)),
-                    ["faulting", view] => request
-                        .faults
-                        .push(Fault { view: TableId(number(view)), reason: format!("by-{worker}") }),
+                    ["faulting", view] => request.faults.push(Fault {
+                        view: TableId(number(view)),
+                        reason: format!("by-{worker}"),
+                        key: None,
+                        changed_since: None,
+                    }),
                     other => panic!("cannot read {other:?}"),
                 }
             }
@@ -206,6 +210,8 @@ fn parse_call(generation: Generation, worker: u32, verb: &str, words: &[&str]) -
         ("awaits", [epoch, "under", start]) => {
             Call::Decision { generation, epoch: Epoch(number(epoch)), start_ts: ts(start) }
         }
+        ("looks-for", [epoch]) => Call::Await { generation, epoch: Epoch(number(epoch)) },
+        ("gives-up", [reason]) => Call::GiveUp { generation, reason: (*reason).to_owned() },
         ("aborts", [epoch]) => Call::Abort { generation, epoch: Epoch(number(epoch)) },
         other => panic!("cannot read {other:?}"),
     }

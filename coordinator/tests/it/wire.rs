@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coordinator::{
-    Coordinator, Decision, Fault, JobStatus, LocalCoordinator, LocalOptions, MachineOptions, OpenRequest,
-    Opened, Prepared, RemoteCoordinator, RemoteOptions, RemoteStore, RpcServer, SealedRequest, Services,
-    TakeOverRequest, TakenOver, VoteRequest,
+    Coordinator, Decision, Fault, HelperId, JobStatus, LocalCoordinator, LocalOptions, MachineOptions,
+    OfferRequest, OpenRequest, Opened, Prepared, RemoteCoordinator, RemoteOptions, RemoteStore, RpcServer,
+    SealedRequest, Services, Share, ShareRequest, TakeOverRequest, TakenOver, VoteRequest,
 };
 use store::engine::MemoryEngine;
 use store::{
@@ -174,6 +174,33 @@ impl Coordinator for Scripted {
         self.answer(())
     }
 
+    async fn give_up(&self, job: JobId, generation: Generation, reason: &str) -> Result<()> {
+        assert_eq!((job, generation, reason), (JOB, Generation(5), "no disk"));
+        self.answer(())
+    }
+
+    async fn await_epoch(&self, job: JobId, generation: Generation, epoch: Epoch) -> Result<Opened> {
+        assert_eq!((job, generation, epoch), (JOB, Generation(5), Epoch(5)));
+        self.answer(Opened { epoch: Epoch(5), cut: Timestamp(30) })
+    }
+
+    async fn offer(&self, request: OfferRequest) -> Result<Vec<Share>> {
+        assert_eq!(request, offer());
+        self.answer(vec![share()])
+    }
+
+    async fn helpers(&self) -> Result<Vec<HelperId>> {
+        self.answer(vec![HelperId(1), HelperId(u64::MAX)])
+    }
+
+    async fn share(&self, request: ShareRequest) -> Result<()> {
+        assert_eq!(
+            request,
+            ShareRequest { job: JOB, taken: share().taken, helpers: vec![HelperId(u64::MAX)] }
+        );
+        self.answer(())
+    }
+
     async fn status(&self, job: JobId) -> Result<JobStatus> {
         let open = (job == JOB).then_some(Opened { epoch: Epoch(5), cut: Timestamp(30) });
         self.answer(JobStatus {
@@ -190,6 +217,16 @@ impl Coordinator for Scripted {
     }
 }
 
+fn offer() -> OfferRequest {
+    let known = vec![(JobId(3), Generation(8)), (JOB, Generation(4))];
+    OfferRequest { helper: HelperId(u64::MAX), known, leaves: true }
+}
+
+fn share() -> Share {
+    let taken = TakenOver { generation: Generation(5), frontier: record(), commit_ts: Timestamp(26) };
+    Share { job: JOB, taken, worker: 1, n_workers: 2 }
+}
+
 fn sealed_with_everything() -> SealedRequest {
     SealedRequest {
         job: JOB,
@@ -198,7 +235,12 @@ fn sealed_with_everything() -> SealedRequest {
         worker: 0,
         definitions: 6,
         retry_of: Some(Timestamp(0)),
-        faults: vec![Fault { view: TableId(9), reason: "negative weight of key 'ä'".to_owned() }],
+        faults: vec![Fault {
+            view: TableId(9),
+            reason: "negative weight of key 'ä'".to_owned(),
+            key: Some("h = 5".to_owned()),
+            changed_since: Some(Timestamp(77)),
+        }],
     }
 }
 
@@ -227,6 +269,13 @@ async fn calls_and_answers_arrive_as_they_were() {
         assert_eq!(there, scripted.decision(JOB, Generation(5), Epoch(5), start_ts).await.unwrap());
     }
     remote.abort(JOB, Generation(5), Epoch(5)).await.unwrap();
+    remote.give_up(JOB, Generation(5), "no disk").await.unwrap();
+    let awaited = remote.await_epoch(JOB, Generation(5), Epoch(5)).await.unwrap();
+    assert_eq!(awaited, scripted.await_epoch(JOB, Generation(5), Epoch(5)).await.unwrap());
+    assert_eq!(remote.offer(offer()).await.unwrap(), [share()]);
+    assert_eq!(remote.helpers().await.unwrap(), [HelperId(1), HelperId(u64::MAX)]);
+    let request = ShareRequest { job: JOB, taken: share().taken, helpers: vec![HelperId(u64::MAX)] };
+    remote.share(request).await.unwrap();
     for job in [JOB, JobId(2)] {
         assert_eq!(remote.status(job).await.unwrap(), scripted.status(job).await.unwrap());
     }

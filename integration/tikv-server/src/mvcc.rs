@@ -8,6 +8,7 @@
 mod answer;
 mod decide;
 mod inspect;
+mod pessimistic;
 mod prewrite;
 mod reads;
 mod side;

@@ -83,6 +83,9 @@ calls! {
     kv_get: GetRequest -> GetResponse = get;
     kv_scan: ScanRequest -> ScanResponse = scan;
     kv_prewrite: PrewriteRequest -> PrewriteResponse = prewrite;
+    kv_pessimistic_lock: PessimisticLockRequest -> PessimisticLockResponse = pessimistic_lock;
+    kv_pessimistic_rollback: PessimisticRollbackRequest -> PessimisticRollbackResponse
+        = pessimistic_rollback;
     kv_txn_heart_beat: TxnHeartBeatRequest -> TxnHeartBeatResponse = heartbeat;
     kv_check_txn_status: CheckTxnStatusRequest -> CheckTxnStatusResponse = check_txn_status;
     kv_check_secondary_locks: CheckSecondaryLocksRequest -> CheckSecondaryLocksResponse

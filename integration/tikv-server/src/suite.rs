@@ -76,7 +76,23 @@ pub async fn store() -> Arc<dyn Store> {
     if !is_on_cluster() {
         return EmbeddedStore::memory();
     }
+    connect(&*cluster().await).await
+}
+
+/// The store of a test, as two processes have it: in memory it is one, of a cluster there are two connections.
+///
+/// # Panics
+/// As [`store`].
+pub async fn store_of_two() -> [Arc<dyn Store>; 2] {
+    if !is_on_cluster() {
+        let store: Arc<dyn Store> = EmbeddedStore::memory();
+        return [Arc::clone(&store), store];
+    }
     let cluster = cluster().await;
+    [connect(&cluster).await, connect(&cluster).await]
+}
+
+async fn connect(cluster: &Cluster) -> Arc<dyn Store> {
     let options = tikv::Options { drives_gc: true, ..tikv::Options::new(cluster.pd_endpoints()) };
     Arc::new(TikvStore::connect(options).await.expect("the cluster answers"))
 }

@@ -51,7 +51,7 @@ impl Worker {
         let is_changed = !changed.is_empty();
         for (id, reason) in changed {
             let fault = ViewFault {
-                changed: Some(ChangedSince(Arc::clone(&before))),
+                changed: Some(ChangedSince { catalog: Arc::clone(&before), at: self.read_to }),
                 ..ViewFault::new(reason, None)
             };
             self.views.fault(id, fault);

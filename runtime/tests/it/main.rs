@@ -11,6 +11,7 @@
 mod epochs;
 mod faults;
 mod fills;
+mod helpers;
 mod interplay;
 mod leases;
 mod maintenance;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use coordinator::{
-    Coordinator, Decision, JobStatus, LocalCoordinator, LocalOptions, OpenRequest, Opened, Prepared,
-    SealedRequest, TakeOverRequest, TakenOver, VoteRequest,
+    Coordinator, Decision, HelperId, JobStatus, LocalCoordinator, LocalOptions, OfferRequest, OpenRequest,
+    Opened, Prepared, SealedRequest, Share, ShareRequest, TakeOverRequest, TakenOver, VoteRequest,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -114,6 +114,27 @@ impl Coordinator for Flaky {
 
     async fn abort(&self, job: JobId, generation: Generation, epoch: Epoch) -> Result<()> {
         self.call(|inner| async move { inner.abort(job, generation, epoch).await }).await
+    }
+
+    async fn give_up(&self, job: JobId, generation: Generation, reason: &str) -> Result<()> {
+        let reason = reason.to_owned();
+        self.call(|inner| async move { inner.give_up(job, generation, &reason).await }).await
+    }
+
+    async fn await_epoch(&self, job: JobId, generation: Generation, epoch: Epoch) -> Result<Opened> {
+        self.call(|inner| async move { inner.await_epoch(job, generation, epoch).await }).await
+    }
+
+    async fn offer(&self, request: OfferRequest) -> Result<Vec<Share>> {
+        self.call(|inner| async move { inner.offer(request).await }).await
+    }
+
+    async fn helpers(&self) -> Result<Vec<HelperId>> {
+        self.call(|inner| async move { inner.helpers().await }).await
+    }
+
+    async fn share(&self, request: ShareRequest) -> Result<()> {
+        self.call(|inner| async move { inner.share(request).await }).await
     }
 
     async fn status(&self, job: JobId) -> Result<JobStatus> {

@@ -18,6 +18,7 @@ pub(super) async fn run(store: Arc<dyn Store>) {
     a_live_feed_follows(&store).await;
     changes_rebuild_the_data(&store).await;
     waiting_ends_with_a_change(&store).await;
+    cuts_move_on_over_every_change(&store).await;
 }
 
 /// Reads all changes in pages.
@@ -231,4 +232,25 @@ async fn waiting_ends_with_a_change(store: &Arc<dyn Store>) {
     assert!(quiet >= ts);
     let (woken, commit_ts) = futures::join!(store.wait_change(ts, 20_000), put(store, "wait/k", "v"));
     assert!(woken.expect("waiting ends") >= commit_ts);
+}
+
+/// Whoever moves from cut to cut sees every change once, in time.
+async fn cuts_move_on_over_every_change(store: &Arc<dyn Store>) {
+    let ranges = [prefix("cut/")];
+    let mut cut = visible(store).await;
+    let mut seen = Vec::new();
+    let mut written = Vec::new();
+    for number in 0..20 {
+        written.push(put(store, &format!("cut/{number}"), "v").await);
+        while seen.len() < written.len() {
+            let next = store.cut(&ranges, cut, 20_000).await.expect("there is a cut");
+            assert!(next >= cut, "cuts do not go back: {next} after {cut}");
+            seen.extend(all(store, &ranges, cut, next, 100).await.iter().map(|change| change.commit_ts));
+            cut = next;
+        }
+    }
+    assert_eq!(seen, written);
+    let idle = store.cut(&ranges, cut, 0).await.expect("there is a cut");
+    assert!(idle >= cut, "nothing has changed");
+    assert!(store.cut(&[], cut, 0).await.expect("there is a cut of nothing") >= cut);
 }

@@ -9,6 +9,7 @@ pub(super) async fn run(store: Arc<dyn Store>) {
     reads_at_the_barrier_stay(&store).await;
     holds_keep_history(&store).await;
     readings_keep_history(&store).await;
+    begun_transactions_keep_their_start(&store).await;
     old_locks_are_finished_first(&store).await;
     living_transactions_keep_their_history(&store).await;
 }
@@ -57,8 +58,10 @@ async fn reads_at_the_barrier_stay(store: &Arc<dyn Store>) {
     put(store, "gc/deleted", "again").await;
     let stale = store.commit_transaction(commits[0], vec![put_of("gc/stale", "v")]).await;
     assert!(stale.is_err(), "a transaction from below the barrier cannot be checked for conflicts");
-    let stale = store.prewrite(prewrite(commits[0], "gc/stale", vec![put_of("gc/stale", "v")])).await;
-    assert!(stale.is_err());
+    for start in [commits[0], to] {
+        let stale = store.prewrite(prewrite(start, "gc/stale", vec![put_of("gc/stale", "v")])).await;
+        assert!(stale.is_err(), "what was decided at or below the barrier is forgotten");
+    }
 }
 
 async fn holds_keep_history(store: &Arc<dyn Store>) {
@@ -97,6 +100,26 @@ async fn readings_keep_history(store: &Arc<dyn Store>) {
     assert_eq!(read(store, "gc/read", new).await.as_deref(), Some("new"));
     drop(later);
     assert_eq!(store.collect_garbage(newest).await.expect("garbage is collected"), newest);
+}
+
+/// A transaction that has begun can write whenever it likes, and reads what it always read.
+async fn begun_transactions_keep_their_start(store: &Arc<dyn Store>) {
+    put(store, "begun/k", "old").await;
+    let start = now(store).await;
+    let begun = store.begun(start);
+    put(store, "begun/k", "new").await;
+    let to = visible(store).await;
+    let barrier = store.collect_garbage(to).await.expect("garbage is collected");
+    assert!(barrier < start, "the barrier {barrier} stays below the start {start}");
+    assert_eq!(read(store, "begun/k", start).await.as_deref(), Some("old"));
+    let late = store.prewrite(prewrite(start, "begun/k", vec![put_of("begun/k", "v")])).await;
+    let conflict = |errors: &[KeyError]| matches!(errors, [KeyError::WriteConflict { .. }]);
+    assert!(late.is_err_and(|errors| conflict(&errors)), "conflicts are still known");
+    let mutations = vec![put_of("begun/other", "v")];
+    store.commit_transaction(start, mutations).await.expect("it commits");
+    drop(begun);
+    let to = visible(store).await;
+    assert_eq!(store.collect_garbage(to).await.expect("garbage is collected"), to);
 }
 
 async fn old_locks_are_finished_first(store: &Arc<dyn Store>) {

@@ -158,12 +158,12 @@ pub(crate) enum Verdict {
     Committed(Timestamp),
 }
 
-/// Checks one key for newer records, the transaction's own rollback, existence and assertion.
+/// Checks one key for records newer than what the transaction has seen, its own rollback, existence and assertion.
 pub(crate) fn check_key(
     core: &Core,
     engine: &dyn Engine,
     mutation: &Mutation,
-    start_ts: Timestamp,
+    (start_ts, seen): (Timestamp, Timestamp),
     level: AssertionLevel,
 ) -> KvResult<Verdict> {
     let key = &mutation.key;
@@ -181,7 +181,7 @@ pub(crate) fn check_key(
         if let Some(Decision::Committed(commit_ts)) = core.decision(engine, key, start_ts)? {
             return Ok(Verdict::Committed(commit_ts));
         }
-        if conflict_commit_ts > start_ts || rolled_back {
+        if conflict_commit_ts > seen || rolled_back {
             return Err(KeyError::WriteConflict {
                 key: key.clone(),
                 start_ts,
@@ -230,7 +230,12 @@ pub(crate) fn check_mutations(mutations: &[Mutation]) -> Result<()> {
 }
 
 impl Inner {
-    pub(crate) async fn prewrite(&self, request: PrewriteRequest) -> std::result::Result<(), Vec<KeyError>> {
+    /// The first half of a transaction that has seen what committed up to a timestamp: its start, as a rule.
+    pub(crate) async fn prewrite(
+        &self,
+        request: PrewriteRequest,
+        seen: Timestamp,
+    ) -> std::result::Result<(), Vec<KeyError>> {
         let store = |error: Error| vec![KeyError::Store(error)];
         let engine = self.core.engine().map_err(store)?;
         check_request(&self.core, &request).map_err(store)?;
@@ -244,7 +249,8 @@ impl Inner {
                 }
             }
         };
-        let (pending, replaces) = check_all(&self.core, engine.as_ref(), &request, &entries, pending)?;
+        let (pending, replaces) =
+            check_all(&self.core, engine.as_ref(), (&request, seen), &entries, pending)?;
         if staged {
             return keep(&self.core, pending, replaces).map_err(|error| vec![error]);
         }
@@ -307,7 +313,7 @@ fn store_pending(
 fn check_all(
     core: &Core,
     engine: &dyn Engine,
-    request: &PrewriteRequest,
+    (request, seen): (&PrewriteRequest, Timestamp),
     entries: &[Entry],
     mut pending: Pending,
 ) -> std::result::Result<(Pending, Vec<Option<bytes::Bytes>>), Vec<KeyError>> {
@@ -318,7 +324,8 @@ fn check_all(
             Entry::Own => {}
             Entry::Foreign(info) => locked.push(KeyError::Locked(Box::new(info.clone()))),
             Entry::Free => {
-                let verdict = check_key(core, engine, mutation, request.start_ts, request.assertion_level);
+                let known = (request.start_ts, seen);
+                let verdict = check_key(core, engine, mutation, known, request.assertion_level);
                 match verdict.map_err(|error| vec![error])? {
                     Verdict::Clear(newest) if lock_kind(mutation.op).is_some() => {
                         replaces.push(newest.map(|(bytes, _)| bytes));

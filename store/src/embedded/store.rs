@@ -44,7 +44,8 @@ impl Store for EmbeddedStore {
     }
 
     async fn prewrite(&self, request: PrewriteRequest) -> std::result::Result<(), Vec<KeyError>> {
-        self.inner.prewrite(request).await
+        let seen = request.start_ts;
+        self.inner.prewrite(request, seen).await
     }
 
     async fn commit(&self, request: CommitRequest) -> KvResult<Timestamp> {

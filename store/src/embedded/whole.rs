@@ -129,7 +129,8 @@ fn commit_whole(group: &mut Group, start_ts: Timestamp, mutations: &[Mutation]) 
     let mut changes = Vec::with_capacity(mutations.len());
     let mut guarded = Vec::new();
     for mutation in mutations {
-        let verdict = check_key(&group.core, engine.as_ref(), mutation, start_ts, AssertionLevel::Strict)?;
+        let known = (start_ts, start_ts);
+        let verdict = check_key(&group.core, engine.as_ref(), mutation, known, AssertionLevel::Strict)?;
         let newest = match verdict {
             // The same call once more: its first answer was lost.
             Verdict::Committed(commit_ts) => return Ok(Outcome { commit_ts, written: None }),

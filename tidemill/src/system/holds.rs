@@ -57,6 +57,10 @@ pub(super) async fn rows(
         for (kind, at) in [("transaction", process.transaction), ("query", reading)] {
             let Some(at) = at else { continue };
             known.insert(at);
+            if kind == "transaction" {
+                // It holds what lies below its start, too.
+                known.insert(at.prev());
+            }
             held.push(Held {
                 kind,
                 name: Some(process.user.clone()),

@@ -49,6 +49,11 @@ impl Tail {
         self.buffer.clone()
     }
 
+    /// Everything at or below it is there.
+    pub(crate) fn frontier(&self) -> Timestamp {
+        self.progress.borrow().frontier
+    }
+
     /// Waits a little until everything at or below a timestamp is there; whether it is.
     pub(crate) async fn reaches(&self, to: Timestamp, patience: Duration) -> bool {
         let is_slow = self.state().slow_until.is_some_and(|until| Instant::now() < until);

@@ -53,6 +53,8 @@ unary! {
     "KvBatchGet": BatchGetRequest -> BatchGetResponse;
     "KvScan": ScanRequest -> ScanResponse;
     "KvPrewrite": PrewriteRequest -> PrewriteResponse;
+    "KvPessimisticLock": PessimisticLockRequest -> PessimisticLockResponse;
+    "KVPessimisticRollback": PessimisticRollbackRequest -> PessimisticRollbackResponse;
     "KvCommit": CommitRequest -> CommitResponse;
     "KvBatchRollback": BatchRollbackRequest -> BatchRollbackResponse;
     "KvCheckTxnStatus": CheckTxnStatusRequest -> CheckTxnStatusResponse;

@@ -57,6 +57,7 @@ impl Mvcc {
         commit_ts: Timestamp,
         keys: &[Key],
     ) -> Result<Outcome, Refusal> {
+        self.settle_pessimistic(side, start_ts, keys).await?;
         let mut locks: Vec<LockInfo> = Vec::new();
         for key in keys {
             locks.extend(self.story(key).await?.own_lock(start_ts).cloned());
@@ -131,11 +132,12 @@ impl Mvcc {
         }
         let mut published = Vec::new();
         for (key, old) in before {
+            let pessimistic = side.forget_pessimistic(key, start_ts).map(|lock| lock.primary_lock);
             if old.fate(start_ts).is_some() || self.story(key).await?.fate(start_ts).is_none() {
                 continue;
             }
-            let lock = old.own_lock(start_ts);
-            let protected = lock.map_or(missing == Missing::Protected, |lock| lock.primary == *key)
+            let primary = old.own_lock(start_ts).map(|lock| lock.primary.clone()).or(pessimistic);
+            let protected = primary.map_or(missing == Missing::Protected, |primary| primary == *key)
                 && !old.has_commit_at(start_ts);
             side.settle(&self.store, key, start_ts, protected).await?;
             published.push(rows::rolled_back(key, start_ts, protected));
@@ -162,7 +164,7 @@ impl Mvcc {
         for (start, commit) in decided {
             let (start_ts, commit_ts) = (Timestamp(start), Timestamp(commit));
             let keys = if request.keys.is_empty() {
-                self.locked_keys(&region, start_ts).await?
+                self.locked_keys(&side, &region, start_ts).await?
             } else {
                 request.keys.clone()
             };
@@ -181,9 +183,18 @@ impl Mvcc {
     }
 
     /// The keys that a transaction has locked in a region.
-    async fn locked_keys(&self, region: &RegionState, start_ts: Timestamp) -> Result<Vec<Key>, Refusal> {
-        let locks = self.locks_in(&region.raw_range(), start_ts).await?;
-        Ok(locks.into_iter().filter(|lock| lock.start_ts == start_ts).map(|lock| lock.key).collect())
+    async fn locked_keys(
+        &self,
+        side: &Side,
+        region: &RegionState,
+        start_ts: Timestamp,
+    ) -> Result<Vec<Key>, Refusal> {
+        let range = region.raw_range();
+        let locks = self.locks_in(&range, start_ts).await?;
+        let own = locks.into_iter().filter(|lock| lock.start_ts == start_ts).map(|lock| lock.key);
+        let pessimistic = side.pessimistic_in(&range, start_ts);
+        let pessimistic = pessimistic.filter(|lock| lock.lock_version == start_ts.0);
+        Ok(own.chain(pessimistic.map(|lock| lock.key.clone())).collect())
     }
 
     /// The locks of a range up to a start.
@@ -225,6 +236,7 @@ impl Mvcc {
     pub(crate) async fn collect(&self, safe_point: u64) -> Result<(), Refusal> {
         let mut side = self.exclusive().await;
         self.roll_back_before(&mut side, Timestamp(safe_point)).await?;
+        side.pessimistic.retain(|_, lock| lock.lock_version > safe_point);
         self.gc_passed.fetch_max(safe_point, std::sync::atomic::Ordering::SeqCst);
         Ok(())
     }

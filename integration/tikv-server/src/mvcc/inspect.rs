@@ -48,6 +48,11 @@ impl Mvcc {
         let locks = self.store.scan_lock(&range, max_ts, limit).await;
         let locks = locks.map_err(|error| tonic::Status::internal(format!("{error:?}")))?;
         answer.locks = locks.iter().map(|lock| side.show_lock(lock)).collect();
+        answer.locks.extend(side.pessimistic_in(&range, max_ts).cloned());
+        answer.locks.sort_by(|left, right| left.key.cmp(&right.key));
+        if limit > 0 {
+            answer.locks.truncate(limit);
+        }
         Ok(answer)
     }
 
@@ -83,6 +88,14 @@ impl Mvcc {
                 start_ts: lock.start_ts.0,
                 primary: lock.primary.clone(),
                 short_value: kept,
+            });
+        }
+        if let Some(lock) = side.pessimistic.get(key) {
+            info.lock = Some(kvrpcpb::MvccLock {
+                r#type: lock.lock_type,
+                start_ts: lock.lock_version,
+                primary: lock.primary_lock.clone(),
+                ..kvrpcpb::MvccLock::default()
             });
         }
         for write in &story.0.writes {

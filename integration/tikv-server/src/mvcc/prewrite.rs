@@ -32,6 +32,8 @@ enum Before {
 /// A request with what it will do.
 struct Plan {
     start_ts: Timestamp,
+    /// What committed up to here the transaction has seen: its start, or later under pessimistic locks.
+    seen: Timestamp,
     primary: Bytes,
     mutations: Vec<Mutation>,
     stories: Vec<Story>,
@@ -54,6 +56,10 @@ impl Mvcc {
         self.check_prewrite(&request)?;
         if let Some(error) = Mvcc::outside(&region, &keys) {
             return Ok(refused(vec![error]));
+        }
+        let refusals = self.pessimistic_refusals(&side, &request).await?;
+        if !refusals.is_empty() {
+            return Ok(refused(refusals));
         }
         let wants = request.use_async_commit || request.try_one_pc;
         if wants && side.regions.is_unsynced(region.id()) {
@@ -98,7 +104,8 @@ impl Mvcc {
         }
         self.note_unissued("KvPrewrite", "start timestamp", Timestamp(request.start_version));
         let least = Timestamp(request.min_commit_ts);
-        if least > self.oracle.newest() && request.min_commit_ts != request.start_version.saturating_add(1) {
+        let seen = request.start_version.max(request.for_update_ts);
+        if least > self.oracle.newest() && request.min_commit_ts != seen.saturating_add(1) {
             self.note_unissued("KvPrewrite", "least commit timestamp", least);
         }
         Ok(())
@@ -122,7 +129,8 @@ impl Mvcc {
             });
             stories.push(story);
         }
-        let least = self.max_ts(store_id).max(start_ts).next()?.max(Timestamp(request.min_commit_ts));
+        let seen = start_ts.max(Timestamp(request.for_update_ts));
+        let least = self.max_ts(store_id).max(seen).next()?.max(Timestamp(request.min_commit_ts));
         let wanted = request.use_async_commit || request.try_one_pc;
         let allowed = request.max_commit_ts == 0 || least.0 <= request.max_commit_ts;
         let all_new = before.iter().all(|before| !matches!(before, Before::Own(_)));
@@ -134,6 +142,7 @@ impl Mvcc {
         let computed = (wanted && allowed && !fallen).then_some(least);
         Ok(Plan {
             start_ts,
+            seen,
             primary: request.primary_lock.clone(),
             one_phase: request.try_one_pc && computed.is_some() && all_new,
             mutations,
@@ -217,8 +226,14 @@ impl Mvcc {
             assertion_level: level,
             staged: false,
         };
-        let locked = self.store.prewrite(asked).await;
-        if locked.is_err() {
+        // Keys without a pessimistic lock of such a transaction are not checked at all.
+        let seen = if request.for_update_ts == 0 { plan.start_ts } else { Timestamp::MAX };
+        let locked = self.store.prewrite_having_seen(asked, seen).await;
+        if locked.is_ok() {
+            for mutation in &plan.mutations {
+                side.forget_pessimistic(&mutation.key, plan.start_ts);
+            }
+        } else {
             for mutation in plan.new_locks() {
                 let protected = side.extra(&mutation.key, plan.start_ts).protected;
                 side.settle(&self.store, &mutation.key, plan.start_ts, protected).await?;
@@ -275,7 +290,7 @@ impl Plan {
     fn new_rows(&self) -> impl Iterator<Item = (&Mutation, Bytes)> {
         let all = self.mutations.iter().zip(&self.before).zip(&self.stories);
         all.filter(|((mutation, before), _)| matches!(before, Before::New) && rows::is_shown(mutation.op))
-            .map(|((mutation, _), story)| (mutation, story.value_at(self.start_ts)))
+            .map(|((mutation, _), story)| (mutation, story.value_at(self.seen)))
     }
 
     fn word(&self, wording: &Wording<'_>, errors: &[KeyError]) -> Result<Vec<kvrpcpb::KeyError>, Refusal> {

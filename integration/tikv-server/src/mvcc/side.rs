@@ -48,6 +48,8 @@ pub(crate) struct Side {
     keys: BTreeSet<Key>,
     /// Locks that are only in a store's memory: their prewrites are under way.
     pub memory_locks: BTreeMap<Key, kvrpcpb::LockInfo>,
+    /// Pessimistic locks, which are nowhere else.
+    pub pessimistic: BTreeMap<Key, kvrpcpb::LockInfo>,
     durable: bool,
 }
 
@@ -64,6 +66,7 @@ impl Side {
             extras: BTreeMap::new(),
             keys: BTreeSet::new(),
             memory_locks: BTreeMap::new(),
+            pessimistic: BTreeMap::new(),
             durable,
         };
         if !durable {

@@ -30,6 +30,9 @@ impl Mvcc {
         }
         self.bump_max_ts(store_id, Timestamp(request.caller_start_ts));
         self.bump_max_ts(store_id, Timestamp(request.current_ts));
+        if let Some(answer) = self.pessimistic_status(&mut side, &request).await? {
+            return Ok(answer);
+        }
         let start_ts = Timestamp(request.lock_ts);
         let before = self.story(&key).await?;
         let own = before.own_lock(start_ts);
@@ -134,7 +137,7 @@ impl Mvcc {
         store_id: u64,
         request: kvrpcpb::TxnHeartBeatRequest,
     ) -> Result<kvrpcpb::TxnHeartBeatResponse, Refusal> {
-        let side = self.exclusive_over([&request.primary_lock]).await;
+        let mut side = self.exclusive_over([&request.primary_lock]).await;
         let region = self.region(&side, store_id, request.context.as_ref())?;
         let key = request.primary_lock.clone();
         let mut answer = kvrpcpb::TxnHeartBeatResponse::default();
@@ -143,6 +146,13 @@ impl Mvcc {
             return Ok(answer);
         }
         let start_ts = Timestamp(request.start_version);
+        if side.pessimistic_of(&key, start_ts).is_some()
+            && let Some(lock) = side.pessimistic.get_mut(&key)
+        {
+            lock.lock_ttl = lock.lock_ttl.max(request.advise_lock_ttl);
+            answer.lock_ttl = lock.lock_ttl;
+            return Ok(answer);
+        }
         let before = self.story(&key).await?.own_lock(start_ts).map(|lock| lock.ttl_ms);
         match self.store.heartbeat(&key, start_ts, request.advise_lock_ttl).await {
             Err(error) => {

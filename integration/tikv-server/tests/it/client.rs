@@ -5,6 +5,7 @@
 mod driver;
 mod faults;
 mod foreign;
+mod pessimistic;
 mod regions;
 
 use std::sync::Arc;

@@ -21,12 +21,7 @@ use crate::recording::{DRAWS_APART, Recording};
 use crate::wire::{Raw, descriptors, message, normalise};
 
 /// Steps that are left out, and why.
-const LEFT_OUT: &[(&str, u64, &str)] = &[
-    ("B03", 46, "takes a pessimistic lock; this server's transactions are optimistic"),
-    ("B03", 53, "rolls the lock of step 46 back"),
-    ("B03", 54, "shows that"),
-    ("B05", 145, "shows rows of the scenario before it"),
-];
+const LEFT_OUT: &[(&str, u64, &str)] = &[("B05", 145, "shows rows of the scenario before it")];
 
 /// Recordings that are not replayed here, and why.
 #[allow(dead_code, reason = "read by people")]

@@ -12,21 +12,21 @@ use types::Timestamp;
 use super::Pair;
 
 /// A client without any sense.
-struct Raw<'a> {
+pub(super) struct Raw<'a> {
     pair: &'a Pair,
-    client: TikvClient<Channel>,
+    pub(super) client: TikvClient<Channel>,
     /// What an async commit must not exceed; zero for no bound.
     max_commit_ts: u64,
 }
 
 impl Raw<'_> {
-    async fn new(pair: &Pair) -> Raw<'_> {
+    pub(super) async fn new(pair: &Pair) -> Raw<'_> {
         let (_, address) = pair.cluster.store_addresses().into_iter().next().expect("there is a store");
         let client = TikvClient::connect(format!("http://{address}")).await.expect("the store answers");
         Raw { pair, client, max_commit_ts: 0 }
     }
 
-    async fn context(&self) -> Option<kvrpcpb::Context> {
+    pub(super) async fn context(&self) -> Option<kvrpcpb::Context> {
         let region = self.pair.cluster.regions().await.remove(0);
         Some(kvrpcpb::Context {
             region_id: region.id(),
@@ -62,7 +62,7 @@ impl Raw<'_> {
 }
 
 /// Waits until a transaction's time is over by the oracle.
-async fn outlive(pair: &Pair, start_ts: Timestamp, ttl_ms: u64) -> Timestamp {
+pub(super) async fn outlive(pair: &Pair, start_ts: Timestamp, ttl_ms: u64) -> Timestamp {
     loop {
         let now = pair.client.timestamp().await.expect("the oracle answers");
         if now.physical_ms() > start_ts.physical_ms() + ttl_ms {
