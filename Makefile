@@ -33,7 +33,7 @@ demo:
 	$(CARGO) run -p tidemill --locked -- demo
 
 bench:
-	$(CARGO) bench -p store -p operators -p tidemill --locked
+	$(CARGO) bench -p store -p operators -p tikv-server -p tidemill --locked
 
 # The long versions of the tests: more cases, more kills, more seeds. Each test that has one looks whether
 # TIDEMILL_SOAK is set, whatever its value; PROPTEST_CASES is for properties that state no number of cases.

@@ -225,6 +225,8 @@ keep_writing() {
     while [ ! -e "$scratch/stop" ]; do
         id=$((id + 1))
         transfer "$id"
+        # A client a transfer: what answers has to share the machine with them.
+        sleep 0.2
         # Some flights are left to the end.
         if [ $((id % 20)) = 0 ] && [ -e "$scratch/flights.bj" ]; then some_flights; fi
     done
@@ -237,25 +239,51 @@ views() {
     sed -n 's/^CREATE MATERIALIZED VIEW \([a-z_.]*\) WITH ([^)]*) AS \(SELECT .*\);$/\1 \2/p' "$here"/*-views.sql
 }
 
+# Cuts rows on standard input into files at the lines "== view", and prints what else these lines say.
+cut_views() {
+    awk -F '\t' -v to="$1" -v part="$scratch/part" '
+        BEGIN { printf "" >part }
+        $1 ~ /^== / {
+            close(part)
+            name = substr($1, 4)
+            system("sort " part " >" to "." name)
+            printf "" >part
+            print name, $2
+            next
+        }
+        { print >part }'
+}
+
 check_place() {
-    local place=$1 read_mode view query got ts
+    local place=$1 read_mode view query ts statements='' sums='' expected=''
     for read_mode in fresh wait live stale; do
-        got=$(sql "$place" "SET tidemill_read_mode = '$read_mode'; SELECT accounts, total FROM bank.totals")
-        equal "the sum of all accounts at $place, mode $read_mode" "$got" "$ACCOUNTS"$'\t'"$TOTAL"
+        sums+="SET tidemill_read_mode = '$read_mode'; SELECT '$read_mode', accounts, total FROM bank.totals;"
+        expected+="$read_mode"$'\t'"$ACCOUNTS"$'\t'"$TOTAL"$'\n'
     done
-    got=$(sql "$place" 'SELECT sum(balance) FROM bank.account')
-    equal "the sum over the table at $place" "$got" "$TOTAL"
+    sums+="SELECT 'table', count(*), sum(balance) FROM bank.account"
+    expected+=table$'\t'"$ACCOUNTS"$'\t'"$TOTAL"
+    equal "the sum of all accounts at $place" "$(sql "$place" "$sums")" "$expected"
+    while read -r view query; do statements+="VERIFY MATERIALIZED VIEW $view;"; done < <(views)
+    equal "VERIFY of all views at $place" "$(sql "$place" "$statements")" ''
+    statements=
     while read -r view query; do
-        equal "VERIFY of $view at $place" "$(sql "$place" "VERIFY MATERIALIZED VIEW $view" </dev/null)" ''
-        sql "$place" "SELECT * FROM $view; SELECT @@tidemill_last_read_ts" </dev/null >"$scratch/view"
-        ts=$(tail -n 1 "$scratch/view")
-        query="SET tidemill_read_mode = 'live'; SET tidemill_snapshot = '$ts'; $query"
-        sql "$place" "$query" </dev/null | sort >"$scratch/query"
-        sed -i '$d' "$scratch/view"
-        sort -o "$scratch/view" "$scratch/view"
-        [ -s "$scratch/query" ] || die "$view is empty at $place, so nothing is compared"
-        cmp --silent "$scratch/view" "$scratch/query" || diff "$scratch/view" "$scratch/query" | head -20 >&2
-        equal "$view is its query at $place" "$(cksum <"$scratch/view")" "$(cksum <"$scratch/query")"
+        statements+="SELECT * FROM $view; SELECT '== $view', @@tidemill_last_read_ts;"
+    done < <(views)
+    sql "$place" "$statements" | cut_views "$scratch/view" >"$scratch/read"
+    statements="SET tidemill_read_mode = 'live';"
+    while read -r view query; do
+        ts=$(awk -v view="$view" '$1 == view { print $2 }' "$scratch/read")
+        [ -n "$ts" ] || die "$view was not read at $place"
+        statements+="SET tidemill_snapshot = '$ts'; $query; SELECT '== $view', 0;"
+    done < <(views)
+    sql "$place" "$statements" | cut_views "$scratch/query" >/dev/null
+    while read -r view query; do
+        [ -s "$scratch/query.$view" ] || die "$view is empty at $place, so nothing is compared"
+        if ! cmp --silent "$scratch/view.$view" "$scratch/query.$view"; then
+            diff "$scratch/view.$view" "$scratch/query.$view" | head -20 >&2
+        fi
+        equal "$view is its query at $place" "$(cksum <"$scratch/view.$view")" "$(cksum <"$scratch/query.$view")"
+        rm "$scratch/view.$view" "$scratch/query.$view"
     done < <(views)
     sort "$scratch/acknowledged" >"$scratch/sure"
     sql "$place" 'SELECT id FROM bank.transfer' | sort >"$scratch/there"

@@ -46,6 +46,17 @@ async fn an_empty_interval_has_no_changes() {
 }
 
 #[tokio::test]
+async fn a_delete_of_what_was_not_there_is_in_no_delta() {
+    let (store, table) = (store(), table(7));
+    let from = commit(&store, vec![put(&table, &(1, Some(1), None))]).await;
+    let to = commit(&store, vec![delete(&table, 2)]).await;
+    let source = source(&store, &[&table], &[0, 1]);
+    let page = source.read_changes(from, to, None, 10).await.unwrap();
+    assert!(page.deltas.is_empty() && page.faults.is_empty());
+    assert_eq!(page.n_changes, 1, "it was read");
+}
+
+#[tokio::test]
 async fn a_change_that_cannot_be_decoded_is_in_no_delta() {
     let (store, table) = (store(), table(7));
     let from = commit(&store, vec![put(&table, &(1, Some(1), None)), put(&table, &(2, Some(2), None))]).await;
