@@ -7,6 +7,7 @@ pub(crate) mod fields;
 mod maxwell;
 mod mysql_text;
 mod open;
+mod plain;
 mod simple;
 
 pub use canal::{CanalDecoder, CanalDialect};
@@ -14,6 +15,7 @@ pub use connect::{ConnectHints, DecimalsAs, TimesAs};
 pub use debezium::{BeforeImages, DebeziumDecoder, DebeziumOptions};
 pub use maxwell::MaxwellDecoder;
 pub use open::{OpenDecoder, OpenOptions};
+pub use plain::{CsvOptions, Encoding, JsonPath, PlainDecoder, PlainMode};
 pub use simple::SimpleDecoder;
 
 use base64::Engine;

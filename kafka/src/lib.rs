@@ -2,17 +2,24 @@
 //!
 //! Bytes become events ([`Decoder`], one for each format), events become rows of our types
 //! ([`RowConverter`]), and [`Cutter`] cuts the topics of a TiCDC changefeed at a timestamp, so that no
-//! transaction is ever split. All of that is synchronous and needs no broker.
+//! transaction is ever split. All of that is synchronous and needs no broker. [`Reader`] and [`Publisher`]
+//! speak to brokers.
 
+mod client;
 mod compression;
 mod convert;
 mod cut;
 mod duration;
 mod event;
 mod formats;
+mod infer;
 mod json;
 mod value;
 
+pub use client::{
+    Connection, Lost, Outgoing, PublishError, Publisher, PublisherOptions, ReadError, Reader, Record,
+    partition_of_key,
+};
 pub use compression::{Compression, Decompressing, claim_check_content};
 pub use convert::{ColumnError, ConvertOptions, Converted, Missing, RowConverter, ZeroDates};
 pub use cut::{
@@ -24,8 +31,10 @@ pub use event::{
     SourcePosition, TableName, TransactionMark,
 };
 pub use formats::{
-    BeforeImages, CanalDecoder, CanalDialect, ConnectHints, DebeziumDecoder, DebeziumOptions, DecimalsAs,
-    MaxwellDecoder, OpenDecoder, OpenOptions, SimpleDecoder, TimesAs,
+    BeforeImages, CanalDecoder, CanalDialect, ConnectHints, CsvOptions, DebeziumDecoder, DebeziumOptions,
+    DecimalsAs, Encoding, JsonPath, MaxwellDecoder, OpenDecoder, OpenOptions, PlainDecoder, PlainMode,
+    SimpleDecoder, TimesAs,
 };
+pub use infer::Inference;
 pub use json::{Json, JsonError, Quoted};
 pub use value::{SourceType, Value};

@@ -16,6 +16,7 @@ const LEVELS: &[(&str, u8)] = &[
     ("operators", 1),
     ("tikv", 2),
     ("tikv-server", 3),
+    ("kafka-broker", 1),
     ("source", 2),
     ("sink", 2),
     ("coordinator", 2),

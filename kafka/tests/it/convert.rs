@@ -11,7 +11,7 @@ use tidb::{ColumnInfo, ColumnType, Decimal};
 use crate::support::{number, text};
 
 /// A column that may be NULL.
-pub fn column(name: &str, column_type: ColumnType) -> ColumnInfo {
+pub(crate) fn column(name: &str, column_type: ColumnType) -> ColumnInfo {
     ColumnInfo {
         id: 1,
         name: name.to_owned(),

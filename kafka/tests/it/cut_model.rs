@@ -9,14 +9,14 @@ use rand::rngs::StdRng;
 use types::Timestamp;
 
 /// The topic.
-pub const TOPIC: &str = "changes";
+pub(crate) const TOPIC: &str = "changes";
 
 /// A table's number and a key.
-pub type Key = (u8, u8);
+pub(crate) type Key = (u8, u8);
 
 /// A row: nothing but a number.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row(pub u32);
+pub(crate) struct Row(pub(crate) u32);
 
 impl Content for Row {
     fn merge(&mut self, other: Row) -> bool {
@@ -30,7 +30,7 @@ impl Content for Row {
 
 /// How rows are spread over partitions.
 #[derive(Clone, Copy, Debug)]
-pub enum Dispatch {
+pub(crate) enum Dispatch {
     Table,
     Key,
     Ts,
@@ -45,11 +45,11 @@ struct Item {
 }
 
 /// TiCDC and the tables behind it.
-pub struct Producer {
+pub(crate) struct Producer {
     rng: StdRng,
     dispatch: Dispatch,
     /// The log of each partition: a message is a list of entries.
-    pub log: Vec<Vec<Vec<Entry<Key, Row>>>>,
+    pub(crate) log: Vec<Vec<Vec<Entry<Key, Row>>>>,
     items: Vec<Item>,
     now: u64,
     rows: BTreeMap<Key, u32>,
@@ -65,7 +65,7 @@ pub struct Producer {
 }
 
 impl Producer {
-    pub fn new(rng: StdRng, dispatch: Dispatch, n_partitions: usize) -> Producer {
+    pub(crate) fn new(rng: StdRng, dispatch: Dispatch, n_partitions: usize) -> Producer {
         Producer {
             rng,
             dispatch,
@@ -83,27 +83,27 @@ impl Producer {
     }
 
     /// The partitions as metadata has them.
-    pub fn partitions(&self) -> BTreeSet<TopicPartition> {
+    pub(crate) fn partitions(&self) -> BTreeSet<TopicPartition> {
         (0..self.log.len()).map(|partition| TopicPartition::new(TOPIC, partition as i32)).collect()
     }
 
     /// The rows as of a timestamp.
-    pub fn rows_at(&self, at: u64) -> &BTreeMap<Key, u32> {
+    pub(crate) fn rows_at(&self, at: u64) -> &BTreeMap<Key, u32> {
         self.history.range(..=at).next_back().expect("0 is there").1
     }
 
     /// The definitions that changed up to a timestamp.
-    pub fn ddls_until(&self, at: u64) -> Vec<u64> {
+    pub(crate) fn ddls_until(&self, at: u64) -> Vec<u64> {
         self.ddls.range(..=at).copied().collect()
     }
 
     /// The last commit.
-    pub fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
     /// Does one thing that TiCDC or its tables may do.
-    pub fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         match self.rng.random_range(0..40) {
             0..10 => self.commit(),
             10..28 => self.send(),
@@ -115,7 +115,7 @@ impl Producer {
     }
 
     /// Writes everything, and a watermark beyond it.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         while self.items.iter().any(|item| !item.sent) {
             self.send();
         }
