@@ -219,7 +219,15 @@ impl RowConverter {
             let micros = parse_duration(text).ok_or_else(|| "no time of day".to_owned())?;
             return Ok(Prepared::Text(duration_number(micros)));
         }
-        if self.is_dropped(to, text) { Ok(Prepared::Null) } else { Ok(Prepared::Text(text.to_owned())) }
+        if self.is_dropped(to, text) {
+            return Ok(Prepared::Null);
+        }
+        // ISO 8601's name for UTC, which MySQL does not have.
+        let is_time = matches!(to, ColumnType::Datetime(_) | ColumnType::Timestamp(_));
+        match text.strip_suffix('Z').filter(|_| is_time) {
+            Some(utc) => Ok(Prepared::Text(format!("{utc}+00:00"))),
+            None => Ok(Prepared::Text(text.to_owned())),
+        }
     }
 
     /// Whether a text is a zero date that is to become NULL.

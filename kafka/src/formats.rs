@@ -1,7 +1,10 @@
-//! One decoder for each format.
+//! One decoder for each format: bytes in, events out.
+//!
+//! Decoders know nothing of each other, of our tables or of a broker; what they share is how members of JSON
+//! are taken out, what Kafka Connect means by its types, and what MySQL means by a text.
 
 mod canal;
-mod connect;
+pub(crate) mod connect;
 mod debezium;
 pub(crate) mod fields;
 mod maxwell;

@@ -4,8 +4,6 @@
 //! are digits after the point and no exponent, DOUBLE else; texts that are all dates or times become DATE or
 //! DATETIME; objects and arrays stay JSON as text. A column that is not in every example may be NULL.
 
-use std::fmt::Write;
-
 use tidb::{ColumnInfo, ColumnType, Parsed, parse_time};
 
 use crate::event::BadMessage;
@@ -100,7 +98,7 @@ impl Inference {
             let name = column.name.replace('`', "``");
             let separator = if shown.is_empty() { "" } else { ",\n" };
             let kind = sql_type(&column.column_type);
-            write!(shown, "{separator}`{name}` {kind}{not_null}").expect("a text can be written to");
+            shown.push_str(&format!("{separator}`{name}` {kind}{not_null}"));
         }
         shown
     }

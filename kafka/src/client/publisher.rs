@@ -35,7 +35,7 @@ const DEFAULTS: &[(&str, &str)] = &[("compression.type", "lz4"), ("linger.ms", "
 pub struct PublisherOptions {
     /// By which the brokers know the successor of a publisher.
     pub transactional_id: String,
-    /// After what time the brokers abort a transaction; they allow 15 minutes, unless they are told otherwise.
+    /// After what time the brokers abort a transaction; they allow 15 minutes, unless told otherwise.
     pub transaction_timeout: Duration,
 }
 
@@ -255,8 +255,8 @@ impl Publisher {
         }
     }
 
-    /// Aborts the transaction, and says what the reason is worth after that. What is on its way is waited for:
-    /// a message that came after the end of its transaction would be part of the next one.
+    /// Aborts the transaction, and says what the reason is worth after that. What is on its way is waited
+    /// for: a message that came after the end of its transaction would be part of the next one.
     fn abort(&self, reason: &PublishError) -> PublishError {
         self.producer.purge(PurgeConfig::default().queue());
         if let Err(error) = self.producer.flush(STEP_TIMEOUT) {

@@ -103,7 +103,8 @@ pub enum ReadError {
     HistoryLost(Vec<Lost>),
     /// The topic is another one under the same name: its message at a recorded offset is not the one read.
     #[error(
-        "partition {partition}: the message at offset {offset} is not the one that was read: the topic was made anew"
+        "partition {partition}: the message at offset {offset} is not the one that was read: \
+         the topic was made anew"
     )]
     Recreated {
         /// The partition.
@@ -215,8 +216,8 @@ impl Reader {
         Ok(offsets)
     }
 
-    /// Reads these partitions from these offsets on, and no others. Anew, it makes a new connection: partitions
-    /// that come later are for [`Reader::add`].
+    /// Reads these partitions from these offsets on, and no others. A second time it makes a new
+    /// connection: partitions that come later are for [`Reader::add`].
     ///
     /// # Errors
     /// [`ReadError::HistoryLost`] if the broker does not have an offset.

@@ -252,7 +252,7 @@ pub(crate) fn signed_big_endian(bytes: &[u8]) -> Result<i256, BadMessage> {
     Ok(i256::from_be_bytes(wide))
 }
 
-fn little_endian(bytes: &[u8]) -> Result<u64, BadMessage> {
+pub(crate) fn little_endian(bytes: &[u8]) -> Result<u64, BadMessage> {
     let mut wide = [0; 8];
     let fits = bytes.len() <= wide.len();
     if !fits {
@@ -263,7 +263,7 @@ fn little_endian(bytes: &[u8]) -> Result<u64, BadMessage> {
 }
 
 /// A time in ISO 8601; without an offset it is a local one.
-fn zoned(text: &str) -> Result<Value, BadMessage> {
+pub(crate) fn zoned(text: &str) -> Result<Value, BadMessage> {
     let with_offset = text.strip_suffix('Z').map(|local| format!("{local}+00:00"));
     match parse_time(with_offset.as_deref().unwrap_or(text)) {
         Some(Parsed::Instant(micros)) => Ok(Value::Instant(micros)),

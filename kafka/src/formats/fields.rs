@@ -1,4 +1,6 @@
 //! Members of a message, taken out with errors that name them.
+//!
+//! `null` is as good as missing everywhere: senders leave members out in either way.
 
 use crate::event::BadMessage;
 use crate::json::Json;

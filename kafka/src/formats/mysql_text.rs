@@ -1,5 +1,6 @@
 //! Values that a format writes as text in MySQL's manner: Canal-JSON, and with other rules for bytes the
-//! simple protocol.
+//! simple protocol. The type that the message names decides what a text stands for; without one it stays
+//! a text, and the column that it goes to decides.
 
 use crate::event::{BadMessage, DdlEffect};
 use crate::value::{SourceType, Value};

@@ -1,16 +1,21 @@
 //! Messages that are rows: appended one by one, or the newest of each key.
 //!
-//! The value, and the key if it is asked for, are JSON, CSV or raw bytes. A row of JSON is an object whose
-//! members are columns; a path brings what lies deeper (`address.city`, `tags[0]`) into a column of its own.
-//! What a path does not find is NULL, as it is for a member that some messages leave out.
+//! The value, and the key if it is asked for, are JSON, CSV, Avro, Protobuf or raw bytes. A row of JSON is an
+//! object whose members are columns; a path brings what lies deeper (`address.city`, `tags[0]`) into a column
+//! of its own. What a path does not find is NULL.
+
+use std::collections::BTreeMap;
 
 use super::fields::object;
+use crate::avro::{AvroSchema, read_record};
+use crate::confluent::unframed;
 use crate::event::{BadMessage, Cell, Decoder, Event, EventKind, Extent, Image, Message, TableName};
 use crate::json::Json;
+use crate::protobuf::ProtobufSchema;
 use crate::value::Value;
 
 /// How a key or a value is encoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Encoding {
     /// An object of JSON: its members, and by paths what lies deeper.
     Json {
@@ -19,6 +24,12 @@ pub enum Encoding {
     },
     /// A line of comma-separated values.
     Csv(CsvOptions),
+    /// A record of Avro, without a frame around it.
+    Avro(AvroSchema),
+    /// A record of Avro in Confluent's frame, whose schemas are known by their ids.
+    FramedAvro(BTreeMap<u32, AvroSchema>),
+    /// A message of Protobuf, without a frame around it.
+    Protobuf(ProtobufSchema),
     /// The bytes themselves, as one column of that name.
     Bytes {
         /// The column.
@@ -151,6 +162,14 @@ impl Encoding {
                 cells
             }
             Encoding::Csv(options) => options.cells(bytes)?,
+            Encoding::Avro(schema) => read_record(schema, bytes)?,
+            Encoding::FramedAvro(schemas) => {
+                let (id, rest) = unframed(bytes)?;
+                let schema = schemas.get(&id);
+                let schema = schema.ok_or_else(|| BadMessage::new(format!("there is no schema {id}")))?;
+                read_record(schema, rest)?
+            }
+            Encoding::Protobuf(schema) => schema.read(bytes)?,
         })
     }
 }

@@ -1,8 +1,8 @@
 //! TiCDC's simple protocol, in JSON: rows without types, and messages that describe tables.
 //!
 //! A row names its table's id and the version of its schema; BOOTSTRAP and DDL messages bring schemas. A row
-//! that comes before its schema is [`EventKind::Deferred`]: it keeps its place in time, and comes in full with
-//! the message that describes it, on whatever partition. One decoder therefore reads all partitions.
+//! that comes before its schema is [`EventKind::Deferred`]: it keeps its place in time, and comes in full
+//! with the message that describes it, on whatever partition. One decoder therefore reads all partitions.
 //! A RENAME leaves the version as it is, so names are those of the row itself.
 
 use std::collections::BTreeMap;

@@ -119,8 +119,7 @@ fn a_publisher_outlives_its_broker_and_knows_what_it_published() {
         match publisher.publish(std::slice::from_ref(&message)) {
             Ok(()) => published.push(number.to_string()),
             Err(PublishError::Aborted(_)) => {}
-            Err(error @ (PublishError::Broken(_) | PublishError::Fenced(_))) => {
-                println!("connects again after {error}");
+            Err(PublishError::Broken(_) | PublishError::Fenced(_)) => {
                 publisher = Publisher::connect(&connection, &publisher_options("outlive")).unwrap();
             }
             Err(other) => panic!("{other:?}"),

@@ -1,8 +1,10 @@
 //! Messages that are rows, and columns guessed from them.
 
+use std::collections::BTreeMap;
+
 use kafka::{
-    CsvOptions, Decoder, Encoding, EventKind, Inference, JsonPath, Message, PlainDecoder, PlainMode,
-    TableName, Value,
+    AvroSchema, CsvOptions, Decoder, Encoding, EventKind, Inference, JsonPath, Message, PlainDecoder,
+    PlainMode, ProtobufSchema, TableName, Value,
 };
 use proptest::prelude::*;
 
@@ -97,6 +99,27 @@ fn bytes_and_text_are_one_column() {
     assert_eq!((get(after(&event), "k"), get(after(&event), "b")), (&text("key"), &Value::Bytes(vec![0xff])));
     let message = Message { key: Some(&[0xff]), value: Some(b""), ..Message::default() };
     assert!(decoder.decode(message).unwrap_err().reason.contains("not UTF-8"));
+}
+
+#[test]
+fn avro_and_protobuf_are_rows_too() {
+    let avro = |kind: &str| {
+        let schema = format!(r#"{{"type":"record","name":"R","fields":[{{"name":"a","type":"{kind}"}}]}}"#);
+        AvroSchema::parse(&schema).unwrap()
+    };
+    let decoder_of = |value| decoder(PlainMode::Append, value, None);
+    let read = |decoder: &mut PlainDecoder, bytes: &[u8]| {
+        let message = Message { value: Some(bytes), ..Message::default() };
+        decoder.decode(message).map(|events| get(after(&events[0]), "a").clone()).map_err(|bad| bad.reason)
+    };
+    assert_eq!(read(&mut decoder_of(Encoding::Avro(avro("int"))), &[2]), Ok(Value::Int(1)));
+    let framed = Encoding::FramedAvro([(1, avro("int")), (2, avro("string"))].into());
+    let framed = &mut decoder_of(framed);
+    assert_eq!(read(framed, &[0, 0, 0, 0, 2, 2, b'x']), Ok(text("x")));
+    assert_eq!(read(framed, &[0, 0, 0, 0, 3, 2]), Err("there is no schema 3".to_owned()));
+    let proto = "syntax = \"proto3\"; message R { int32 a = 1; }";
+    let schema = ProtobufSchema::from_texts(proto, &BTreeMap::new(), "R").unwrap();
+    assert_eq!(read(&mut decoder_of(Encoding::Protobuf(schema)), &[8, 1]), Ok(Value::Int(1)));
 }
 
 #[test]
