@@ -519,7 +519,9 @@ fn check_refreshable(definition: &TableDefinition, view: &ViewDefinition) -> Res
         ViewState::Ready | ViewState::Unfilled => Ok(()),
         ViewState::Filling => refused(format!("view '{name}' is still being filled")),
         ViewState::Faulted { reason, .. } => {
-            refused(format!("view '{name}' is faulted ({reason}): REFRESH ... FULL and RESUME build it anew"))
+            let cure =
+                format!("ALTER MATERIALIZED VIEW {name} RESUME rebuilds it, and REFRESH ... FULL does");
+            refused(format!("view '{name}' is faulted ({reason}): {cure}"))
         }
     }
 }
