@@ -8,6 +8,7 @@
 //! readers instead of makers of views.
 
 mod fills;
+mod helpers;
 mod keepers;
 mod load;
 mod moments;
