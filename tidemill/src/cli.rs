@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::shell::{self, Format, Script, Target};
-use crate::{Cluster, Config, DEFAULT_LISTEN, TidbUrl, Tidemill, run_coordinator};
+use crate::{Cluster, Config, DEFAULT_LISTEN, TidbUrl, Tidemill, run_coordinator, run_worker};
 
 /// Strongly consistent, incrementally maintained SQL views over a transactional store.
 #[derive(Debug, Parser)]
@@ -26,17 +26,17 @@ enum Command {
     Server(ServerArguments),
     /// Runs a coordinator of its own over a server's store.
     Coordinator(CoordinatorArguments),
+    /// Takes a share of the work on the views of a server's jobs.
+    Worker(WorkerArguments),
     /// A SQL shell over a server or a data directory.
     Sql(SqlArguments),
     /// Replays real days of flights and checks the views all the way.
     Demo(DemoArguments),
 }
 
+/// How a cluster is reached.
 #[derive(Args, Debug)]
-struct ServerArguments {
-    /// Where the data lies; made if it is not there.
-    #[arg(long, conflicts_with = "pd")]
-    data_dir: Option<PathBuf>,
+struct ClusterArguments {
     /// A TiKV cluster in place of a directory: addresses of its placement driver, host:port, separated by
     /// commas.
     #[arg(long, value_delimiter = ',')]
@@ -50,6 +50,30 @@ struct ServerArguments {
     /// The key of our certificate, in PEM.
     #[arg(long, requires = "pd")]
     key: Option<PathBuf>,
+}
+
+impl ClusterArguments {
+    /// What the configuration says of the cluster, with what was given.
+    fn over(self, configured: Option<Cluster>) -> Option<Cluster> {
+        if self.pd.is_empty() {
+            return configured;
+        }
+        let mut cluster = configured.unwrap_or_else(|| Cluster::at(Vec::new()));
+        cluster.pd = self.pd;
+        cluster.ca = self.ca.or(cluster.ca);
+        cluster.cert = self.cert.or(cluster.cert);
+        cluster.key = self.key.or(cluster.key);
+        Some(cluster)
+    }
+}
+
+#[derive(Args, Debug)]
+struct ServerArguments {
+    /// Where the data lies; made if it is not there.
+    #[arg(long, conflicts_with = "pd")]
+    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
     /// Moves the cluster's GC safe point: only where no TiDB does it.
     #[arg(long, requires = "pd")]
     drive_gc: bool,
@@ -84,6 +108,21 @@ struct CoordinatorArguments {
     /// Where workers connect.
     #[arg(long, default_value = "127.0.0.1:4407")]
     listen: SocketAddr,
+}
+
+#[derive(Args, Debug)]
+struct WorkerArguments {
+    /// The gRPC address of the server that has the data, host:port; or --pd for a TiKV cluster.
+    #[arg(long, conflicts_with = "pd")]
+    store: Option<String>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// The gRPC address of the coordinator, host:port: of the server, or of one of its own.
+    #[arg(long)]
+    coordinator: Option<String>,
+    /// A configuration file.
+    #[arg(long)]
+    config: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -137,7 +176,7 @@ impl Cli {
     /// Whether logs of everyday events are wanted.
     #[must_use]
     pub fn is_service(&self) -> bool {
-        matches!(self.command, Command::Server(_) | Command::Coordinator(_))
+        matches!(self.command, Command::Server(_) | Command::Coordinator(_) | Command::Worker(_))
     }
 
     /// Runs the command.
@@ -148,6 +187,7 @@ impl Cli {
         match self.command {
             Command::Server(arguments) => server(arguments).await,
             Command::Coordinator(arguments) => coordinator(arguments).await,
+            Command::Worker(arguments) => worker(arguments).await,
             Command::Sql(arguments) => sql(arguments).await,
             Command::Demo(arguments) => demo(arguments).await,
         }
@@ -181,14 +221,9 @@ async fn server(arguments: ServerArguments) -> Result<ExitCode> {
     if let Some(path) = &arguments.config {
         config = config.with_file(path)?;
     }
-    if !arguments.pd.is_empty() {
-        let mut cluster = config.cluster.unwrap_or_else(|| Cluster::at(Vec::new()));
-        cluster.pd = arguments.pd;
-        cluster.ca = arguments.ca.or(cluster.ca);
-        cluster.cert = arguments.cert.or(cluster.cert);
-        cluster.key = arguments.key.or(cluster.key);
+    config.cluster = arguments.cluster.over(config.cluster);
+    if let Some(cluster) = &mut config.cluster {
         cluster.drives_gc |= arguments.drive_gc;
-        config.cluster = Some(cluster);
     }
     if let Some(tidb) = arguments.tidb {
         let cluster =
@@ -226,6 +261,23 @@ async fn server(arguments: ServerArguments) -> Result<ExitCode> {
 async fn coordinator(arguments: CoordinatorArguments) -> Result<ExitCode> {
     let ready = |address| say(&format!("coordinator is listening on {address}"));
     run_coordinator(&arguments.store, arguments.listen, ready, told_to_stop()).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn worker(arguments: WorkerArguments) -> Result<ExitCode> {
+    let mut config = Config::in_memory();
+    if let Some(path) = &arguments.config {
+        config = config.with_file(path)?;
+    }
+    config.cluster = arguments.cluster.over(config.cluster);
+    config.coordinator = arguments.coordinator.or(config.coordinator);
+    let store = match (arguments.store, config.cluster.is_some()) {
+        (Some(address), false) => Some(address),
+        (None, true) => None,
+        (None, false) => anyhow::bail!("where is the data? give --store, or --pd for a TiKV cluster"),
+        (Some(_), true) => anyhow::bail!("a store and a cluster exclude each other"),
+    };
+    run_worker(config, store.as_deref(), say, told_to_stop()).await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -27,7 +27,7 @@ pub struct Config {
     pub force: bool,
     /// Where MySQL clients connect; `None` for no server.
     pub listen: Option<SocketAddr>,
-    /// Where the store (for a coordinator of its own) is offered over gRPC.
+    /// Where the store and the coordinator (for processes of their own) are offered over gRPC.
     pub grpc_listen: Option<SocketAddr>,
     /// Where `/metrics` and `/healthz` are served.
     pub http_listen: Option<SocketAddr>,

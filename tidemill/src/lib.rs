@@ -26,7 +26,7 @@ pub mod shell;
 
 pub use answer::Answer;
 pub use config::{Cluster, Config, DEFAULT_LISTEN};
-pub use grpc::run_coordinator;
+pub use grpc::{run_coordinator, run_worker};
 pub use mysql::errors::sql_state;
 pub use result::{BatchStream, Column, Done, Outcome, Rows};
 pub use session::Session;

@@ -63,7 +63,11 @@ async fn bind(address: Option<SocketAddr>, what: &str) -> Result<Option<(TcpList
     Ok(Some((listener, bound)))
 }
 
-async fn open_store(config: &Config, supervisor: &Supervisor) -> Result<Arc<dyn Store>> {
+/// Opens the store that is configured.
+///
+/// # Errors
+/// What the store says.
+pub(crate) async fn open_store(config: &Config, supervisor: &Supervisor) -> Result<Arc<dyn Store>> {
     #[cfg(feature = "tikv")]
     if let Some(cluster) = &config.cluster {
         let store = tikv::TikvStore::connect(tikv_options(config, cluster)).await?;

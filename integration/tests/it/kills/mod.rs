@@ -9,6 +9,7 @@
 
 mod cluster;
 mod fills;
+mod helpers;
 mod keepers;
 mod load;
 mod moments;

@@ -37,6 +37,11 @@ impl Place {
         Place { coordinator: Some(address), ..Place::of_one_process() }
     }
 
+    /// Whether the coordinator is a process of its own.
+    pub(super) fn is_of_two(&self) -> bool {
+        self.coordinator.is_some()
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -69,6 +74,19 @@ impl Place {
     pub(super) fn start_coordinator(&self, fail_points: &str) -> Server {
         let coordinator = self.coordinator.as_ref().expect("the coordinator is a process of its own");
         self.start_coordinator_at(coordinator, fail_points)
+    }
+
+    /// Starts a worker beside the server, which has the coordinator inside or apart.
+    pub(super) fn start_worker(&self, fail_points: &str) -> Server {
+        let config = self.path("tidemill.toml");
+        let coordinator = self.coordinator.as_ref().unwrap_or(&self.store);
+        let arguments =
+            ["worker", "--config", utf8(&config), "--store", &self.store, "--coordinator", coordinator];
+        let mut worker = Server::spawn(&arguments, &environment(fail_points));
+        if worker.wait_line("worker offers itself to ").is_none() {
+            panic!("the worker died at its start: {}", worker.output().join("\n"));
+        }
+        worker
     }
 
     /// Starts a coordinator elsewhere.
