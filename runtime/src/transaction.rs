@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use store::{
     AssertionLevel, CommitRequest, Key, KeyError, LockInfo, Mutation, PrewriteRequest, Store, TxnStatus,
     TxnStatusRequest,
@@ -18,6 +19,8 @@ use types::{Error, ErrorKind, Result, TableId, Timestamp};
 const KEYS_PER_REQUEST: usize = 1024;
 /// Bytes of values of one request.
 const BYTES_PER_REQUEST: usize = 4 << 20;
+/// Requests under way at once: round trips of a large epoch are waited for together.
+const REQUESTS_AT_ONCE: usize = 8;
 /// How long a lock of somebody else is waited for before the epoch is tried under a new start.
 const LOCK_WAIT_MS_MAX: u64 = 5_000;
 /// How long an unavailable store is asked again before the run ends.
@@ -56,10 +59,16 @@ pub(crate) enum Prewritten {
 impl EpochTransaction {
     /// Prewrites all mutations; a key appears once in them.
     pub(crate) async fn prewrite(&self, mutations: &[Mutation]) -> Result<Prewritten> {
-        for batch in batches(mutations) {
-            match self.prewrite_batch(batch, mutations.len() as u64).await? {
-                Prewritten::Done => {}
-                other => return Ok(other),
+        let txn_size = mutations.len() as u64;
+        let batches: Vec<&[Mutation]> = batches(mutations).collect();
+        for together in batches.chunks(REQUESTS_AT_ONCE) {
+            let prewrites = together.iter().map(|batch| self.prewrite_batch(batch, txn_size));
+            // All of them end before anything else is done: no prewrite is on its way when the keys are rolled back.
+            for outcome in join_all(prewrites).await {
+                match outcome? {
+                    Prewritten::Done => {}
+                    other => return Ok(other),
+                }
             }
         }
         Ok(Prewritten::Done)
@@ -107,28 +116,34 @@ impl EpochTransaction {
 
     /// Commits the keys of the decided transaction.
     pub(crate) async fn commit(&self, mutations: &[Mutation], commit_ts: Timestamp) -> Result<()> {
-        for batch in mutations.chunks(KEYS_PER_REQUEST) {
-            let keys: Vec<Key> = batch.iter().map(|mutation| mutation.key.clone()).collect();
-            let mut unavailable = Pauses::new(UNAVAILABLE_MS_MAX);
-            loop {
-                let request = CommitRequest {
-                    start_ts: self.start_ts,
-                    keys: keys.clone(),
-                    primary: self.primary.clone(),
-                    commit_ts: Some(commit_ts),
-                };
-                match self.store.commit(request).await {
-                    Ok(_) => break,
-                    Err(KeyError::Store(error)) if error.kind() == ErrorKind::Unavailable => {
-                        if !unavailable.pause().await {
-                            return Err(error);
-                        }
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
+        let batches: Vec<&[Mutation]> = mutations.chunks(KEYS_PER_REQUEST).collect();
+        for together in batches.chunks(REQUESTS_AT_ONCE) {
+            let commits = together.iter().map(|batch| self.commit_batch(batch, commit_ts));
+            join_all(commits).await.into_iter().collect::<Result<()>>()?;
         }
         Ok(())
+    }
+
+    async fn commit_batch(&self, batch: &[Mutation], commit_ts: Timestamp) -> Result<()> {
+        let keys: Vec<Key> = batch.iter().map(|mutation| mutation.key.clone()).collect();
+        let mut unavailable = Pauses::new(UNAVAILABLE_MS_MAX);
+        loop {
+            let request = CommitRequest {
+                start_ts: self.start_ts,
+                keys: keys.clone(),
+                primary: self.primary.clone(),
+                commit_ts: Some(commit_ts),
+            };
+            match self.store.commit(request).await {
+                Ok(_) => return Ok(()),
+                Err(KeyError::Store(error)) if error.kind() == ErrorKind::Unavailable => {
+                    if !unavailable.pause().await {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Rolls our keys back; the primary is known to be rolled back.

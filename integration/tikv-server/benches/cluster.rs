@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::future::join_all;
 use store::traits::FeedEvent;
 use store::{
     AssertionLevel, CommitRequest, EmbeddedStore, Key, KeyRange, Mutation, PrewriteRequest, ReadContext,
@@ -28,6 +29,8 @@ use types::Timestamp;
 
 /// Keys of one call of a worker.
 const KEYS_PER_CALL: usize = 1024;
+/// Calls of a worker under way at once.
+const CALLS_AT_ONCE: usize = 8;
 /// What a row of a view is like, beside its key of 27 bytes.
 const VALUE_BYTES: usize = 60;
 /// Changes in the span that is asked for.
@@ -137,8 +140,11 @@ async fn epoch(store: &dyn Store, number: u64, n_rows: u64) {
     let record = vec![Mutation::put(primary.clone(), format!("epoch {number}"))];
     store.prewrite(prewrite(record, AssertionLevel::Off)).await.unwrap();
     let rows: Vec<Mutation> = (0..n_rows).map(|at| row(at, number)).collect();
-    for batch in rows.chunks(KEYS_PER_CALL) {
-        store.prewrite(prewrite(batch.to_vec(), AssertionLevel::Strict)).await.unwrap();
+    let batches: Vec<&[Mutation]> = rows.chunks(KEYS_PER_CALL).collect();
+    for together in batches.chunks(CALLS_AT_ONCE) {
+        let calls =
+            together.iter().map(|batch| store.prewrite(prewrite(batch.to_vec(), AssertionLevel::Strict)));
+        join_all(calls).await.into_iter().for_each(|done| done.unwrap());
     }
     let commit_ts = store.timestamp().await.unwrap();
     let commit = |keys: Vec<Key>| CommitRequest {
@@ -148,8 +154,10 @@ async fn epoch(store: &dyn Store, number: u64, n_rows: u64) {
         commit_ts: Some(commit_ts),
     };
     store.commit(commit(vec![primary.clone()])).await.unwrap();
-    for batch in rows.chunks(KEYS_PER_CALL) {
-        store.commit(commit(batch.iter().map(|row| row.key.clone()).collect())).await.unwrap();
+    for together in batches.chunks(CALLS_AT_ONCE) {
+        let keys = together.iter().map(|batch| batch.iter().map(|row| row.key.clone()).collect());
+        let calls = keys.map(|keys| store.commit(commit(keys)));
+        join_all(calls).await.into_iter().for_each(|done| drop(done.unwrap()));
     }
 }
 
