@@ -269,7 +269,7 @@ impl JobRun {
         }
     }
 
-    /// One epoch, or as far as memory allows.
+    /// One epoch: to where it is to end, or as far as memory allows.
     async fn epoch(&mut self, to: Ending) -> Result<()> {
         self.last_opened_ms = self.now_ms();
         let shared = Arc::clone(&self.worker.shared);
