@@ -129,8 +129,11 @@ fn schemas_that_are_none_are_named() {
     let nulls =
         r#"{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"array","items":"null"}}]}"#;
     let many = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
-    let error = read_record(&AvroSchema::parse(nulls).unwrap(), &many).unwrap_err();
-    assert!(error.reason.contains("more elements than bytes"), "{error}");
+    // Cut off, or with its end.
+    for bytes in [&many[..], &[&many[..], &[0x00]].concat()] {
+        let error = read_record(&AvroSchema::parse(nulls).unwrap(), bytes).unwrap_err();
+        assert!(error.reason.contains("more elements than bytes"), "{error}");
+    }
 }
 
 proptest! {
