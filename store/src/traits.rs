@@ -466,8 +466,9 @@ pub trait Store: Send + Sync + 'static {
     async fn wait_change(&self, ts: Timestamp, timeout_ms: u64) -> Result<Timestamp>;
 
     /// Waits until something committed after `after`, or the time is over; returns a timestamp at or after
-    /// `after` up to which the changes of the ranges are at hand, so that reading them waits for nothing. Whoever
-    /// asks again with the last answer sees every change in time; what commits meanwhile may lie above.
+    /// `after` up to which the changes of the ranges are at hand, so that reading them waits for nothing.
+    /// Whoever asks again with the last answer sees every change in time; what commits meanwhile may lie
+    /// above.
     async fn cut(&self, ranges: &[KeyRange], after: Timestamp, timeout_ms: u64) -> Result<Timestamp> {
         let _ = ranges;
         self.wait_change(after, timeout_ms).await
@@ -490,9 +491,9 @@ pub trait Store: Send + Sync + 'static {
         Reading::unknown(ts)
     }
 
-    /// As [`Store::reading`], for a transaction that began at `start_ts` and may write: what was decided at or below
-    /// the barrier is forgotten, so that prewrites with such a start are refused, and the barrier has to stay
-    /// below the start.
+    /// As [`Store::reading`], for a transaction that began at `start_ts` and may write: what was decided at
+    /// or below the barrier is forgotten, so that prewrites with such a start are refused, and the barrier
+    /// has to stay below the start.
     fn begun(&self, start_ts: Timestamp) -> Reading {
         self.reading(start_ts.prev())
     }

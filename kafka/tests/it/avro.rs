@@ -128,10 +128,12 @@ fn schemas_that_are_none_are_named() {
     assert!(error.reason.contains("too deep"), "{error}");
     let nulls =
         r#"{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"array","items":"null"}}]}"#;
-    let many = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+    let many: [u8; 10] = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
     // Cut off, or with its end.
-    for bytes in [&many[..], &[&many[..], &[0x00]].concat()] {
-        let error = read_record(&AvroSchema::parse(nulls).unwrap(), bytes).unwrap_err();
+    let mut with_end = many.to_vec();
+    with_end.push(0x00);
+    for bytes in [many.to_vec(), with_end] {
+        let error = read_record(&AvroSchema::parse(nulls).unwrap(), &bytes).unwrap_err();
         assert!(error.reason.contains("more elements than bytes"), "{error}");
     }
 }
