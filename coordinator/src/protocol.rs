@@ -12,9 +12,9 @@
 //!   (commit secondaries)
 //! ```
 //!
-//! A run may have further workers in other processes, which help: a helper *offers* itself, the leading worker
-//! (number 0) finds it among the *helpers* and, with a run of as many workers, *shares* the run with them. A
-//! helper learns its share from its offer, *awaits* each epoch, and seals and votes like the leader.
+//! A run may have further workers in other processes, which help: a helper *offers* itself, the leading
+//! worker (number 0) finds it among the *helpers* and, with a run of as many workers, *shares* the run with
+//! them. A helper learns its share from its offer, *awaits* each epoch, and seals and votes like the leader.
 //!
 //! Every call but `take_over` is idempotent under the same arguments: a worker that lost an answer repeats
 //! the call. Dropping the future of a call is safe; what was asked for still happens. Errors say what to do:

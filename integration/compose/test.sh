@@ -177,7 +177,7 @@ write() {
     for place in "${writers[@]}"; do
         if sql "$place" "$1" 2>"$scratch/write.error"; then return 0; fi
         # It was done by a try whose answer was lost.
-        if grep -q '1062' "$scratch/write.error"; then return 0; fi
+        if grep -q 'ERROR 1062' "$scratch/write.error"; then return 0; fi
     done
     return 1
 }

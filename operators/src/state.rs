@@ -41,7 +41,7 @@ pub struct RunMeta {
     /// Its rows.
     pub n_rows: u64,
     /// How many of them, the first, are in the oldest tier by now, and not here any more.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub n_merged: u64,
     /// Its encoded size.
     pub n_bytes: u64,
@@ -54,7 +54,7 @@ pub struct RunMeta {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
-fn is_none(n_rows: &u64) -> bool {
+fn is_zero(n_rows: &u64) -> bool {
     *n_rows == 0
 }
 

@@ -37,8 +37,8 @@ pub(crate) async fn commit_ddl(shared: &Shared, make: &MakeChange<'_>) -> Result
     commit(shared, make, Asked::ByItself).await
 }
 
-/// As [`commit_ddl`], for a change that somebody waits for: one that TiDB must carry out too is not begun while
-/// TiDB is away.
+/// As [`commit_ddl`], for a change that somebody waits for: one that TiDB must carry out too is not begun
+/// while TiDB is away.
 ///
 /// # Errors
 /// As [`commit_ddl`]; `Unavailable` if TiDB cannot be reached.
@@ -157,8 +157,8 @@ async fn attempt(
     Ok(Attempted::Done(change))
 }
 
-/// Whether a view is to lie in a table of TiDB: one that is filled, where a TiDB is configured, or where it is
-/// to take the place of one that does.
+/// Whether a view is to lie in a table of TiDB: one that is filled, where a TiDB is configured, or where it
+/// is to take the place of one that does.
 fn needs_table(shared: &Shared, catalog: &Catalog, created: &TableDefinition) -> bool {
     let replaced = created.view.as_ref().and_then(|view| view.replaces);
     let was_table = replaced.and_then(|old| catalog.tables.get(&old)).is_some_and(|old| old.tidb().is_some());

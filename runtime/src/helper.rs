@@ -164,7 +164,8 @@ async fn help(shared: Arc<Shared>, share: Share, stop: CancellationToken) -> Res
     let mut work = shared.supervisor.spawn(name, follow(Arc::clone(&shared), share.clone(), stop.clone()));
     let ended = tokio::select! {
         () = stop.cancelled() => {
-            // Dropped halfway it is as if the process had died: the next take-over decides what was under way.
+            // Dropped halfway it is as if the process had died: the next take-over decides what was under
+            // way.
             work.abort();
             return Ok(());
         }

@@ -209,8 +209,8 @@ impl JobRun {
         Ok(())
     }
 
-    /// The helpers that the run would have if it began now. A view that another worker has is compacted by a run
-    /// without helpers.
+    /// The helpers that the run would have if it began now. A view that another worker has is compacted by a
+    /// run without helpers.
     async fn helpers_wanted(&self) -> Result<Vec<HelperId>> {
         let place = self.worker.place;
         if self.door.wants_compaction(|view| !place.has(view)) {
@@ -269,7 +269,7 @@ impl JobRun {
         }
     }
 
-    /// One epoch, or as far as memory allows.
+    /// One epoch: to where it is to end, or as far as memory allows.
     async fn epoch(&mut self, to: Ending) -> Result<()> {
         self.last_opened_ms = self.now_ms();
         let shared = Arc::clone(&self.worker.shared);

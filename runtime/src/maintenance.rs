@@ -2,9 +2,9 @@
 //!
 //! A compaction merges the runs of each state of a view into one tier, at barriers of the view's own job and
 //! in the epochs' transactions: a part of one state an epoch, so that epochs stay short, or all in one. Then
-//! history goes that nobody may read any more, and the store may rewrite what is left. A task is nothing but its
-//! progress: what a barrier has merged stays merged, so a task that was killed is simply gone, and asked for
-//! again it goes on where it was. Another order of the rows (CLUSTER BY) is a fill and a swap.
+//! history goes that nobody may read any more, and the store may rewrite what is left. A task is nothing but
+//! its progress: what a barrier has merged stays merged, so a task that was killed is simply gone, and asked
+//! for again it goes on where it was. Another order of the rows (CLUSTER BY) is a fill and a swap.
 
 mod automatic;
 

@@ -24,6 +24,7 @@ use crate::rebuild::Past;
 use crate::records::{RefreshRecord, read_epoch_record};
 use crate::worker::view_of;
 use crate::{RefreshPath, Runtime};
+use changed::{Looks, changed};
 
 /// A change costs about as much as so many rows of a full refresh.
 const CHANGE_COST_ROWS: u64 = 3;
@@ -33,8 +34,6 @@ const CHANGES_FEW: u64 = 10_000;
 const DOOR_EVERY_MS: u64 = 2;
 /// How often a waiter looks whether the refresh that it waits for was given up.
 const WAIT_EVERY_MS: u64 = 100;
-
-use changed::{Looks, changed};
 
 pub(crate) use changed::Changed;
 pub(crate) use schedule::schedule;

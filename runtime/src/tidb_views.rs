@@ -117,7 +117,7 @@ async fn ask_checksums(shared: &Shared, tidb: &TidbOptions) -> Result<bool> {
     Ok(on)
 }
 
-/// The error of a change that needs a TiDB where there is none or it does not answer.
+/// Refuses a change that TiDB must carry out too while TiDB does not answer.
 ///
 /// # Errors
 /// `Unavailable` if a view's table in TiDB is to be made, renamed or dropped, and TiDB cannot be reached.
@@ -129,7 +129,7 @@ pub(crate) async fn check_reachable(shared: &Shared, change: &CatalogChange) -> 
     }
 }
 
-/// Whether TiDB answers, for a change of a view that is a table of it.
+/// Refuses a change of a view that is a table of TiDB while TiDB does not answer.
 ///
 /// # Errors
 /// `Unavailable` if TiDB cannot be reached.

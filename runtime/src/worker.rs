@@ -437,7 +437,8 @@ impl Worker {
         self.shared.store.wait_visible(transaction.start_ts).await?;
         let catalog = self.shared.catalog.load_at(&snapshot).await?;
         if self.fault_altered(&catalog, &catalog.foreign, sealed) {
-            return self.retry(sealed.opened.epoch, transaction, &[]).await;
+            self.pass_start(sealed.opened.epoch, transaction.start_ts).await?;
+            return Ok(None);
         }
         let mut mutations = at_start.mutations(&snapshot, &catalog, cut, &self.views.faults).await?;
         mutations.extend(sealed.own.iter().cloned());
@@ -469,23 +470,6 @@ impl Worker {
             Decision::Retry => {
                 transaction.roll_back(&mutations).await?;
                 self.shared.pass("runtime::rolled_back")?;
-                Ok(None)
-            }
-        }
-    }
-
-    /// Gives a start up before it is decided: the next attempt has what was found out.
-    async fn retry(
-        &self,
-        epoch: Epoch,
-        transaction: &EpochTransaction,
-        mutations: &[Mutation],
-    ) -> Result<Option<Decided>> {
-        self.vote(epoch, transaction.start_ts, false).await?;
-        match self.decision(epoch, transaction.start_ts).await? {
-            Decision::Committed { .. } => Err(Error::corrupt("an epoch was decided against its only vote")),
-            Decision::Retry => {
-                transaction.roll_back(mutations).await?;
                 Ok(None)
             }
         }

@@ -138,8 +138,8 @@ impl ViewSink {
         }
     }
 
-    /// Has the sink's state, if it has one, merged into one tier when it is sealed next, about so many bytes of
-    /// it.
+    /// Has the sink's state, if it has one, merged into one tier when it is sealed next, about so many bytes
+    /// of it.
     pub fn compact(&mut self, n_bytes_max: usize) {
         if let Some(handles) = &mut self.handles {
             handles.compact(n_bytes_max);

@@ -147,8 +147,9 @@ impl EmbeddedStore {
         Ok(Arc::new(EmbeddedStore { inner: Arc::new(Inner { core, driver }) }))
     }
 
-    /// As [`Store::prewrite`](crate::Store::prewrite), for a transaction that has seen, under locks of its own, what
-    /// committed up to a timestamp after its start, as TiDB's pessimistic ones do: only what is newer conflicts.
+    /// As [`Store::prewrite`](crate::Store::prewrite), for a transaction that has seen, under locks of its
+    /// own, what committed up to a timestamp after its start, as TiDB's pessimistic ones do: only what is
+    /// newer conflicts.
     ///
     /// # Errors
     /// As [`Store::prewrite`](crate::Store::prewrite).

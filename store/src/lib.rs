@@ -9,6 +9,7 @@ pub mod failpoints;
 pub mod traits;
 
 mod key_range;
+mod mutation;
 mod readers;
 mod snapshot;
 mod transaction;

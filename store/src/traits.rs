@@ -14,6 +14,7 @@ use types::{Error, Result, Timestamp};
 use crate::readers::Reading;
 
 pub use crate::key_range::KeyRange;
+pub use crate::mutation::{Assertion, AssertionLevel, Mutation, MutationOp};
 
 /// A raw key. Writes of an empty or a very long one are refused ([`crate::check_key_length`]); reads find
 /// nothing under it.
@@ -189,97 +190,6 @@ fn in_words(key: &Key) -> String {
         let _ = write!(text, "{byte:02x}");
     }
     text
-}
-
-/// What a transaction does to a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MutationOp {
-    /// Writes the value.
-    Put,
-    /// Deletes the key.
-    Delete,
-    /// Guards the key against concurrent writers.
-    Lock,
-    /// Writes the value if the key does not exist.
-    Insert,
-    /// Checks that the key does not exist; leaves no lock.
-    CheckNotExists,
-}
-
-/// What the caller knows about the state before its mutation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Assertion {
-    /// Nothing.
-    #[default]
-    None,
-    /// The key exists.
-    Exist,
-    /// The key does not exist.
-    NotExist,
-}
-
-/// Whether assertions are checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AssertionLevel {
-    /// They are ignored.
-    #[default]
-    Off,
-    /// They are checked where the previous write is loaded anyway.
-    Fast,
-    /// They are always checked.
-    Strict,
-}
-
-/// One key of a transaction with its one final value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mutation {
-    /// What to do.
-    pub op: MutationOp,
-    /// The key.
-    pub key: Key,
-    /// The value of a Put or Insert; empty otherwise.
-    pub value: Value,
-    /// What is known about the state before.
-    pub assertion: Assertion,
-}
-
-impl Mutation {
-    /// Writes a value.
-    pub fn put(key: impl Into<Key>, value: impl Into<Value>) -> Mutation {
-        Mutation { op: MutationOp::Put, key: key.into(), value: value.into(), assertion: Assertion::None }
-    }
-
-    /// Writes a value where there must be none.
-    pub fn insert(key: impl Into<Key>, value: impl Into<Value>) -> Mutation {
-        Mutation { op: MutationOp::Insert, key: key.into(), value: value.into(), assertion: Assertion::None }
-    }
-
-    /// Deletes a key.
-    pub fn delete(key: impl Into<Key>) -> Mutation {
-        Mutation { op: MutationOp::Delete, key: key.into(), value: Value::new(), assertion: Assertion::None }
-    }
-
-    /// Checks that a key does not exist and has not changed since the start; leaves nothing behind.
-    pub fn check_not_exists(key: impl Into<Key>) -> Mutation {
-        Mutation {
-            op: MutationOp::CheckNotExists,
-            key: key.into(),
-            value: Value::new(),
-            assertion: Assertion::None,
-        }
-    }
-
-    /// Guards a key without changing it.
-    pub fn lock(key: impl Into<Key>) -> Mutation {
-        Mutation { op: MutationOp::Lock, key: key.into(), value: Value::new(), assertion: Assertion::None }
-    }
-
-    /// Asserts the state before.
-    #[must_use]
-    pub fn asserting(mut self, assertion: Assertion) -> Mutation {
-        self.assertion = assertion;
-        self
-    }
 }
 
 /// The first half of a transaction, or a part of it.
@@ -555,9 +465,10 @@ pub trait Store: Send + Sync + 'static {
     /// Waits until something committed after `ts`, or the time is over; returns `read_timestamp`.
     async fn wait_change(&self, ts: Timestamp, timeout_ms: u64) -> Result<Timestamp>;
 
-    /// A timestamp at or after `after` up to which the changes of the ranges are at hand: reading them waits for
-    /// nothing. Before, waits until there are some after `after`, or the time is over. Each of the ranges' owner asks
-    /// with its last answer, and so moves on however far behind it is; what commits meanwhile may lie above.
+    /// Waits until something committed after `after`, or the time is over; returns a timestamp at or after
+    /// `after` up to which the changes of the ranges are at hand, so that reading them waits for nothing.
+    /// Whoever asks again with the last answer sees every change in time; what commits meanwhile may lie
+    /// above.
     async fn cut(&self, ranges: &[KeyRange], after: Timestamp, timeout_ms: u64) -> Result<Timestamp> {
         let _ = ranges;
         self.wait_change(after, timeout_ms).await
@@ -580,9 +491,9 @@ pub trait Store: Send + Sync + 'static {
         Reading::unknown(ts)
     }
 
-    /// As [`Store::reading`], for a transaction that began at `start_ts` and may write: what was decided at or below
-    /// the barrier is forgotten, so that prewrites with such a start are refused, and the barrier has to stay
-    /// below the start.
+    /// As [`Store::reading`], for a transaction that began at `start_ts` and may write: what was decided at
+    /// or below the barrier is forgotten, so that prewrites with such a start are refused, and the barrier
+    /// has to stay below the start.
     fn begun(&self, start_ts: Timestamp) -> Reading {
         self.reading(start_ts.prev())
     }

@@ -30,7 +30,6 @@ pub use grpc::{run_coordinator, run_worker};
 pub use mysql::errors::sql_state;
 pub use result::{BatchStream, Column, Done, Outcome, Rows};
 pub use session::Session;
-
 pub use sql::Literal;
 pub use tidb_sql::TidbUrl;
 pub use tidemill::Tidemill;

@@ -11,7 +11,8 @@ use tracing_subscriber::EnvFilter;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Bytes of stack of each thread, for statements whose trees are deep; pages that are not touched cost nothing.
+/// Bytes of stack of each thread, for statements whose trees are deep; pages that are not touched cost
+/// nothing.
 const STACK_BYTES: usize = 128 << 20;
 
 fn main() -> ExitCode {

@@ -248,8 +248,9 @@ impl Feeds {
         self.shared.cluster.timestamp().await
     }
 
-    /// See [`store::Store::cut`]: how far the tails of the ranges have come. Where nothing is followed yet, or a tail
-    /// lags behind for longer than anybody should wait, it is a new timestamp, and a fence finds what lies below.
+    /// See [`store::Store::cut`]: how far the tails of the ranges have come. Where nothing is followed yet,
+    /// or a tail lags behind for longer than anybody should wait, it is a new timestamp, and a fence finds
+    /// what lies below.
     pub(crate) async fn cut(
         &self,
         ranges: &[KeyRange],

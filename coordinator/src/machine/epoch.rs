@@ -30,7 +30,8 @@ pub(super) struct OpenEpoch {
     pub(super) epoch: Epoch,
     pub(super) cut: Timestamp,
     workers: Vec<Worker>,
-    /// Whether any worker has sealed, or one that did not open it was told of it: from then on the cut stands.
+    /// Whether any worker has sealed, or one that did not open it was told of it: from then on the cut
+    /// stands.
     touched: bool,
     /// The transaction under way.
     primary: Option<Primary>,

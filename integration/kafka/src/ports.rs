@@ -1,7 +1,7 @@
 //! Ports that a broker can have again after a restart.
 //!
-//! Clients know a broker by its port, so it must be the same after a restart. A port that the kernel gives out
-//! may be anybody's by then; these come from below the range that kernels give out.
+//! Clients know a broker by its port, so it must be the same after a restart. A port that the kernel gives
+//! out may be anybody's by then; these come from below the range that kernels give out.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU16, Ordering};

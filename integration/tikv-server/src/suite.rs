@@ -79,7 +79,8 @@ pub async fn store() -> Arc<dyn Store> {
     connect(&*cluster().await).await
 }
 
-/// The store of a test, as two processes have it: in memory it is one, of a cluster there are two connections.
+/// The store of a test, as two processes have it: in memory it is one, of a cluster there are two
+/// connections.
 ///
 /// # Panics
 /// As [`store`].

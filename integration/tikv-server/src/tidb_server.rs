@@ -1,9 +1,9 @@
 //! A stand-in for TiDB over the cluster: MySQL's protocol in front, TiDB's meta keys behind.
 //!
 //! It carries out the few statements by which views are made tables of TiDB, and some that a user might run
-//! on such a table by hand. Definitions are written in the form that TiDB gives them, with schema versions and
-//! diffs, through transactions of the cluster. It reads and writes no rows: what TiDB would see of them is in
-//! [`TidbServer::seen`]. Tests take it down, make it refuse, or have it lose the answer.
+//! on such a table by hand. Definitions are written in the form that TiDB gives them, with schema versions
+//! and diffs, through transactions of the cluster. It reads and writes no rows: what TiDB would see of them
+//! is in [`TidbServer::seen`]. Tests take it down, make it refuse, or have it lose the answer.
 
 mod definitions;
 mod statement;

@@ -13,7 +13,7 @@ use crate::value::Value;
 /// How deep values may nest.
 const DEPTH_MAX: usize = 64;
 
-/// The most elements of an array whose elements take no bytes.
+/// The most elements of an array that take no bytes.
 const EMPTY_ELEMENTS_MAX: usize = 100_000;
 
 /// The fields of a record that takes up all of the bytes.
@@ -153,7 +153,8 @@ impl<'a> Reader<'a> {
         mut element: impl FnMut(&mut Self, &mut String) -> Result<(), BadMessage>,
     ) -> Result<(), BadMessage> {
         out.push(open);
-        let mut n_elements = 0_usize;
+        let mut is_first = true;
+        let mut n_empty = 0_usize;
         loop {
             let count = self.long()?;
             if count == 0 {
@@ -163,15 +164,16 @@ impl<'a> Reader<'a> {
                 self.long()?;
             }
             for _ in 0..count.unsigned_abs() {
-                if n_elements > 0 {
+                if !std::mem::take(&mut is_first) {
                     out.push(',');
                 }
-                n_elements += 1;
+                let n_bytes_before = self.input.len();
+                element(self, out)?;
                 // Nulls take no bytes: without a limit a few bytes would stand for any number of them.
-                if n_elements > EMPTY_ELEMENTS_MAX && self.input.is_empty() {
+                n_empty += usize::from(self.input.len() == n_bytes_before);
+                if n_empty > EMPTY_ELEMENTS_MAX {
                     return Err(bad("more elements than bytes"));
                 }
-                element(self, out)?;
             }
         }
         out.push(close);

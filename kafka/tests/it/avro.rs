@@ -128,9 +128,14 @@ fn schemas_that_are_none_are_named() {
     assert!(error.reason.contains("too deep"), "{error}");
     let nulls =
         r#"{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"array","items":"null"}}]}"#;
-    let many = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
-    let error = read_record(&AvroSchema::parse(nulls).unwrap(), &many).unwrap_err();
-    assert!(error.reason.contains("more elements than bytes"), "{error}");
+    let many: [u8; 10] = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
+    // Cut off, or with its end.
+    let mut with_end = many.to_vec();
+    with_end.push(0x00);
+    for bytes in [many.to_vec(), with_end] {
+        let error = read_record(&AvroSchema::parse(nulls).unwrap(), &bytes).unwrap_err();
+        assert!(error.reason.contains("more elements than bytes"), "{error}");
+    }
 }
 
 proptest! {

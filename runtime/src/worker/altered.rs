@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
+use coordinator::Decision;
 use sql::catalog::{Catalog, ForeignSchema};
 use store::Snapshot;
-use types::{Result, TableId};
+use types::{Epoch, Error, Result, TableId, Timestamp};
 
 use super::{SealedEpoch, Worker};
 use crate::views::ViewFault;
@@ -56,6 +57,18 @@ impl Worker {
         match self.shared.catalog.foreign_since(&snapshot, catalog).await? {
             Some(foreign) => Ok(self.fault_altered(catalog, &foreign, sealed)),
             None => Ok(false),
+        }
+    }
+
+    /// Lets a start go by at which nothing was prewritten here: the next attempt has what was found out.
+    ///
+    /// # Errors
+    /// What the coordinator says.
+    pub(super) async fn pass_start(&self, epoch: Epoch, start_ts: Timestamp) -> Result<()> {
+        self.vote(epoch, start_ts, false).await?;
+        match self.decision(epoch, start_ts).await? {
+            Decision::Retry => Ok(()),
+            Decision::Committed { .. } => Err(Error::corrupt("an epoch was decided against a vote")),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Where a worker stands among those of its run: which views are its own, and how a run is begun.
 //!
-//! Views are divided, not rows: a view's dataflow, states and rows are one worker's, so workers exchange nothing
-//! but their votes. Worker 0 leads: it opens epochs, and writes what belongs to the job rather than to a
-//! view (faults, adoptions, refreshes).
+//! Views are divided, not rows: a view's dataflow, states and rows are one worker's, so workers exchange
+//! nothing but their votes. Worker 0 leads: it opens epochs, and writes what belongs to the job rather than
+//! to a view (faults, adoptions, refreshes).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whether a view is this worker's. Ids that follow each other are scattered, since tables and views may take
-    /// turns.
+    /// Whether a view is this worker's. Ids that follow each other are scattered, since tables and views may
+    /// take turns.
     pub(crate) fn has(self, view: TableId) -> bool {
         let scattered = view.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         scattered % u64::from(self.n_workers) == u64::from(self.worker)

@@ -113,8 +113,8 @@ impl CatalogCache {
         Ok(catalog)
     }
 
-    /// TiDB's side at a snapshot if it is another than a catalog's; one read of two keys if it is not. Reads no
-    /// key that a transaction of Tidemill's could have locked.
+    /// TiDB's side at a snapshot if it is another than a catalog's; one read of two keys if it is not. Reads
+    /// no key that a transaction of Tidemill's could have locked.
     ///
     /// # Errors
     /// `Corrupt` if a definition cannot be read; what the store says.

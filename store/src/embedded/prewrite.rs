@@ -158,7 +158,8 @@ pub(crate) enum Verdict {
     Committed(Timestamp),
 }
 
-/// Checks one key for records newer than what the transaction has seen, its own rollback, existence and assertion.
+/// Checks one key for records newer than what the transaction has seen, its own rollback, existence and
+/// assertion.
 pub(crate) fn check_key(
     core: &Core,
     engine: &dyn Engine,

@@ -1,7 +1,7 @@
 //! What the newest commits wrote and replaced, so that a feed of them looks nothing up.
 //!
-//! Feeds follow right behind the commits: jobs, refreshes, reads of views that lag. What they ask for first has
-//! just been in the committer's hands. A commit never changes, so what is remembered stays right; whether
+//! Feeds follow right behind the commits: jobs, refreshes, reads of views that lag. What they ask for first
+//! has just been in the committer's hands. A commit never changes, so what is remembered stays right; whether
 //! history may still be read is asked as ever. Bounded: large commits are not remembered, the oldest is
 //! forgotten first, and what is forgotten is looked up.
 

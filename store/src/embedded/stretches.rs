@@ -86,8 +86,8 @@ impl Stretches {
         self.known().note(commit_ts, parts, is_large);
     }
 
-    /// The parts of (`after`, `to`] whose commits may have changed a key of some ranges, in order; each without
-    /// its beginning and with its end.
+    /// The parts of (`after`, `to`] whose commits may have changed a key of some ranges, in order; each
+    /// without its beginning and with its end.
     pub(crate) fn worth_a_look(
         &self,
         ranges: &[KeyRange],

@@ -1,8 +1,8 @@
 //! Pessimistic locks, as transactions of TiDB take them before they know what they will write.
 //!
-//! They are in the store's memory only, beside the engine: no reader meets them, no resolved timestamp waits for
-//! them, no feed shows them. Writers and lists of locks do meet them. A prewrite turns them into locks of the
-//! engine; a rollback without a record, or one with it, ends them.
+//! They are in the store's memory only, beside the engine: no reader meets them, no resolved timestamp waits
+//! for them, no feed shows them. Writers and lists of locks do meet them. A prewrite turns them into locks of
+//! the engine; a rollback without a record, or one with it, ends them.
 
 use bytes::Bytes;
 use store::{AssertionLevel, Key, KeyRange, Mutation, MutationOp, PrewriteRequest, WriteKind};
@@ -52,8 +52,8 @@ fn abort(text: String) -> kvrpcpb::KeyError {
 }
 
 impl Mvcc {
-    /// Locks keys for a transaction that has seen what committed up to `for_update_ts`; all or none. Who is in the
-    /// way is reported at once, however long the caller would wait.
+    /// Locks keys for a transaction that has seen what committed up to `for_update_ts`; all or none. Who is
+    /// in the way is reported at once, however long the caller would wait.
     pub(crate) async fn pessimistic_lock(
         &self,
         store_id: u64,
@@ -205,8 +205,8 @@ impl Mvcc {
         Ok(Some(answer))
     }
 
-    /// A pessimistic lock of a transaction that has committed becomes a lock that guards and writes nothing, so
-    /// that it can be committed too.
+    /// A pessimistic lock of a transaction that has committed becomes a lock that guards and writes nothing,
+    /// so that it can be committed too.
     pub(crate) async fn settle_pessimistic(
         &self,
         side: &mut Side,

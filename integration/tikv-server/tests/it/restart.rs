@@ -1,5 +1,5 @@
-//! What was acknowledged comes back with the data directory: rows, locks of async commits, regions, what keeps
-//! history; and under the same ports, for clients that stay.
+//! What was acknowledged comes back with the data directory: rows, locks of async commits, regions, what
+//! keeps history; and under the same ports, for clients that stay.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;

@@ -1,5 +1,6 @@
-//! Pessimistic transactions of other clients, as TiDB's are: their locks are in no reader's way, their commits lie
-//! above what committed after their start, and what they leave behind is ended once their time is over.
+//! Pessimistic transactions of other clients, as TiDB's are: their locks are in no reader's way, their
+//! commits lie above what committed after their start, and what they leave behind is ended once their time is
+//! over.
 
 use store::{Change, Key, KeyRange, Store};
 use tikv::proto::kvrpcpb::{self, prewrite_request::PessimisticAction, write_conflict::Reason};
