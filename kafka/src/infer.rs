@@ -190,7 +190,7 @@ fn wider(one: Guess, other: Guess) -> Guess {
         (Datetime(one), Datetime(other)) => Datetime(one.max(other)),
         (Text(one), Text(other)) => Text(one.max(other)),
         (Text(n_chars), Date | Datetime(_)) | (Date | Datetime(_), Text(n_chars)) => Text(n_chars.max(32)),
-        (Boolean, Whole { .. }) | (Whole { .. }, Boolean) => Whole { is_large: false, is_negative: false },
+        (Boolean, whole @ Whole { .. }) | (whole @ Whole { .. }, Boolean) => whole,
         // What fits nothing else is kept as it is written.
         (Json, _) | (_, Json) => Json,
         _ => Text(CHARS_MAX),

@@ -133,7 +133,7 @@ fn typed(
     }
     let value = match name {
         "org.apache.kafka.connect.data.Decimal" => {
-            let scale = parameter("scale").and_then(|scale| scale.parse().ok()).unwrap_or(0);
+            let scale = parameter("scale").map_or(Ok(0), |scale| scale.parse::<u8>().map_err(|_| wrong()))?;
             decimal(found, scale)?
         }
         "io.debezium.data.VariableScaleDecimal" => {

@@ -139,6 +139,15 @@ fn columns_are_guessed_and_can_be_shown() {
     assert_eq!(inference.columns().len(), 10);
 }
 
+#[test]
+fn a_boolean_among_whole_numbers_is_guessed_as_one_of_them() {
+    let mut inference = Inference::default();
+    for row in [r#"{"c":true}"#, r#"{"c":18446744073709551615}"#] {
+        inference.add(row.as_bytes()).unwrap();
+    }
+    assert_eq!(inference.shown(), "`c` BIGINT UNSIGNED NOT NULL");
+}
+
 proptest! {
     #[test]
     fn no_bytes_make_the_decoder_panic(changes in prop::collection::vec(any::<(usize, u8, u8)>(), 1..6)) {

@@ -112,15 +112,16 @@ impl Follower {
         Ok(snapshot.scan(&rows_of(table)?, 1).await?.is_empty())
     }
 
-    /// Numbers of tables that are being made; intents that are too old are taken away.
+    /// Numbers of tables that were being made at a timestamp; intents that are too old are taken away.
     async fn intents(&self, now: Timestamp) -> Result<Vec<u64>> {
         let snapshot = Snapshot::new(Arc::clone(&self.shared.store), now);
         let mut numbers = Vec::new();
         for (key, _) in snapshot.scan_all(&KeyRange::prefix(&tidb_intent_prefix())).await? {
             let number = number_of_tidb_intent_key(&key)?;
+            // One that ends here too: the table may have become a view's since `now`, which the next look sees.
+            numbers.push(number);
             let age_ms = now.physical_ms().saturating_sub(Timestamp(number).physical_ms());
             if age_ms <= self.tidb.intent_ms {
-                numbers.push(number);
                 continue;
             }
             let start_ts = self.shared.store.timestamp().await?;
