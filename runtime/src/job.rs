@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use coordinator::HelperId;
 use sql::catalog::{Catalog, CatalogChange, ViewState};
-use store::{Mutation, Snapshot};
+use store::{KeyRange, Mutation, Snapshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use types::records;
-use types::{Error, JobId, Result, TableId, Timestamp};
+use types::{Epoch, Error, JobId, Result, TableId, Timestamp};
 
 use crate::RefreshPath;
 use crate::adoption::Announced;
@@ -49,7 +49,8 @@ pub(crate) async fn run(
         let helpers = wanted_helpers(&shared, &door).await?;
         let worker = Worker::lead(Arc::clone(&shared), job, token.clone(), &helpers).await?;
         let door = Arc::clone(&door);
-        let mut run = JobRun { worker, door, started: Instant::now(), last_opened_ms: 0 };
+        let mut run =
+            JobRun { worker, door, started: Instant::now(), last_opened_ms: 0, others: Others::default() };
         run.load().await?;
         let mut looked_at = run.worker.frontier.epoch;
         while !token.is_cancelled() {
@@ -140,7 +141,13 @@ async fn serve_asked(
         None => {
             let worker = Worker::take_over(Arc::clone(shared), job, token.clone()).await?;
             let door = Arc::clone(door);
-            let mut run = JobRun { worker, door, started: Instant::now(), last_opened_ms: 0 };
+            let mut run = JobRun {
+                worker,
+                door,
+                started: Instant::now(),
+                last_opened_ms: 0,
+                others: Others::default(),
+            };
             if let Some(to) = offered {
                 // What is replaced need not be brought up to date.
                 run.worker.skip_to(to);
@@ -195,6 +202,17 @@ struct JobRun {
     /// The zero of the schedule's clock.
     started: Instant,
     last_opened_ms: u64,
+    others: Others,
+}
+
+/// What the views of other workers read: the one that leads opens epochs for them too.
+#[derive(Default)]
+struct Others {
+    /// The epoch whose definitions the ranges are of.
+    epoch: Option<Epoch>,
+    ranges: Vec<KeyRange>,
+    /// Whether something changed there since the last epoch.
+    changed: bool,
 }
 
 impl JobRun {
@@ -233,7 +251,9 @@ impl JobRun {
             last_opened_ms: self.last_opened_ms,
         };
         let pending = Pending {
-            changed: self.worker.absorbed.n_changes > 0 || !self.worker.views.faults.is_empty(),
+            changed: self.worker.absorbed.n_changes > 0
+                || self.others.changed
+                || !self.worker.views.faults.is_empty(),
             asked: self.worker.shared.offers.any(self.worker.job) || self.door.wants_compaction(|_| true),
             full: self.worker.is_full(),
             timer_ms: None,
@@ -264,9 +284,42 @@ impl JobRun {
             }
         };
         match changed {
-            Some(cut) => self.worker.absorb(cut).await,
+            Some(cut) => {
+                self.look_at_others(cut).await?;
+                self.worker.absorb(cut).await
+            }
             None => Ok(()),
         }
+    }
+
+    /// Whether anything changed up to `to` that only views of other workers read.
+    async fn look_at_others(&mut self, to: Timestamp) -> Result<()> {
+        let (job, place, from) = (self.worker.job, self.worker.place, self.worker.read_to);
+        if place.n_workers == 1 || self.others.changed || from >= to {
+            return Ok(());
+        }
+        let epoch = self.worker.frontier.epoch;
+        if self.others.epoch != Some(epoch) {
+            let catalog = self.worker.shared.catalog_at(self.worker.commit_ts).await?;
+            let mut ranges = Vec::new();
+            for definition in catalog.tables.values() {
+                let Some(view) = &definition.view else { continue };
+                if view.state == ViewState::Ready && view.job == job && !place.has(definition.id()) {
+                    ranges.extend(catalog.base_ranges(view)?);
+                }
+            }
+            ranges.sort_by(|left, right| left.start.cmp(&right.start));
+            ranges.dedup();
+            self.others = Others { epoch: Some(epoch), ranges, changed: false };
+        }
+        self.others.changed =
+            match self.worker.shared.store.count_changes(&self.others.ranges, from, to, 0).await {
+                Ok(n_changes) => n_changes > 0,
+                // Whose history it is finds that out.
+                Err(error) if error.is_history_gone() => true,
+                Err(error) => return Err(error),
+            };
+        Ok(())
     }
 
     /// One epoch: to where it is to end, or as far as memory allows.
@@ -291,6 +344,7 @@ impl JobRun {
         let started = Instant::now();
         let shared = Arc::clone(&self.worker.shared);
         let opened = self.worker.open(self.worker.read_to).await?;
+        self.others.changed = false;
         let offers = shared.offers.take(self.worker.job, opened.cut);
         let place = self.worker.place;
         let compaction = if target.adopts { None } else { self.door.take_compaction(|view| place.has(view)) };

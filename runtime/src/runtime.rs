@@ -22,7 +22,7 @@ use crate::records::ViewStats;
 use crate::refresh;
 use crate::shared::Shared;
 use crate::sweep::Swept;
-use crate::tidb_views::{self, TidbState};
+use crate::tidb_views;
 use crate::worker::view_of;
 use crate::{
     Checkpoint, EpochStatus, JobKind, JobStatus, LeaseStatus, OperatorStatus, RuntimeOptions, Supervisor,

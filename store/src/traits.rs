@@ -450,6 +450,10 @@ pub trait Store: Send + Sync + 'static {
             let page = self.changes(ranges, from, to, next, limit).await?;
             n_changes += page.changes.len() as u64;
             next = page.next;
+            if most == 0 {
+                // Of a page of one, an empty one with a next says that there is something.
+                return Ok(n_changes.max(u64::from(next.is_some())));
+            }
             if next.is_none() || n_changes > most {
                 return Ok(n_changes);
             }

@@ -13,7 +13,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Bytes of stack of each thread, for statements whose trees are deep; pages that are not touched cost
 /// nothing.
-const STACK_BYTES: usize = 128 << 20;
+const STACK_BYTES: usize = 256 << 20;
 
 fn main() -> ExitCode {
     match run() {

@@ -46,8 +46,9 @@ mod live;
 mod scans;
 mod tails;
 
-/// Questions for so few changes are peeks: nobody is about to follow the range.
-const PEEK_CHANGES: usize = 64;
+/// Questions for so few changes are peeks: nobody is about to follow the range. Whoever wants to know whether
+/// there are more than 64 asks for one more.
+const PEEK_CHANGES: usize = 65;
 /// How long waiting for a change lasts at most: it keeps the tails of whoever waits in use.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Fences at a time.

@@ -217,11 +217,15 @@ fn primitive(name: &str, logical: Logical) -> Option<Node> {
 
 /// Avro's `logicalType`, or the name that Kafka Connect's converter leaves in `connect.name`.
 fn logical(json: &Json<'_>) -> Logical {
-    let scale = || {
-        let own = json.member("scale").and_then(Json::unsigned);
-        let parameters = json.member("connect.parameters").and_then(|found| found.member("scale"));
-        let connect = parameters.and_then(Json::text).and_then(|scale| scale.parse().ok());
-        own.or(connect).and_then(|scale| u8::try_from(scale).ok()).unwrap_or(0)
+    // A scale that cannot be read makes the logical type invalid: then Avro's rules leave the plain one.
+    let decimal = || {
+        let connect = json.member("connect.parameters").and_then(|found| found.member("scale"));
+        let scale = match (json.member("scale"), connect) {
+            (Some(own), _) => own.unsigned().and_then(|scale| u8::try_from(scale).ok()),
+            (None, Some(connect)) => connect.text().and_then(|scale| scale.parse().ok()),
+            (None, None) => Some(0),
+        };
+        scale.map_or(Logical::Plain, Logical::Decimal)
     };
     let connect = json.member("connect.name").and_then(Json::text).unwrap_or_default();
     match connect {
@@ -237,11 +241,11 @@ fn logical(json: &Json<'_>) -> Logical {
         "io.debezium.time.ZonedTimestamp" => return Logical::ZonedText,
         "io.debezium.data.Json" => return Logical::Json,
         "io.debezium.data.Bits" => return Logical::Bits,
-        "org.apache.kafka.connect.data.Decimal" => return Logical::Decimal(scale()),
+        "org.apache.kafka.connect.data.Decimal" => return decimal(),
         _ => {}
     }
     match json.member("logicalType").and_then(Json::text).unwrap_or_default() {
-        "decimal" => Logical::Decimal(scale()),
+        "decimal" => decimal(),
         "date" => Logical::Days,
         "time-millis" => Logical::Time(MILLIS),
         "time-micros" => Logical::Time(MICROS),

@@ -57,9 +57,14 @@ impl<'a> CellValue<'a> {
             }
             DataType::Utf8 => CellValue::Text(array.as_string::<i32>().value(row)),
             DataType::Binary => CellValue::Bytes(array.as_binary::<i32>().value(row)),
-            DataType::Date32 => CellValue::Days(array.as_primitive::<Date32Type>().value(row)),
+            DataType::Date32 => {
+                let days = array.as_primitive::<Date32Type>().value(row);
+                CivilTime::from_days(i64::from(days))?;
+                CellValue::Days(days)
+            }
             _ => {
                 let micros = array.as_primitive::<TimestampMicrosecondType>().value(row);
+                CivilTime::from_micros(micros)?;
                 match column.column_type {
                     ColumnType::Timestamp(fsp) => CellValue::Instant(micros, fsp),
                     ColumnType::Datetime(fsp) => CellValue::Local(micros, fsp),
@@ -80,11 +85,10 @@ impl<'a> CellValue<'a> {
             CellValue::Text(text) => (*text).to_owned(),
             CellValue::Bytes(bytes) => STANDARD.encode(bytes),
             CellValue::Days(days) => {
-                CivilTime::from_days(i64::from(*days)).map_or_else(|_| String::new(), format_date)
+                format_date(CivilTime::from_days(i64::from(*days)).expect("checked when it was taken"))
             }
             CellValue::Local(micros, fsp) | CellValue::Instant(micros, fsp) => {
-                CivilTime::from_micros(*micros)
-                    .map_or_else(|_| String::new(), |civil| format_time(civil, *fsp))
+                format_time(CivilTime::from_micros(*micros).expect("checked when it was taken"), *fsp)
             }
         }
     }

@@ -39,6 +39,10 @@ struct Second {
 
 impl Pair {
     async fn new() -> Pair {
+        Pair::with(options().idle_interval_ms).await
+    }
+
+    async fn with(idle_interval_ms: u64) -> Pair {
         let [first, second] = tikv_server::suite::store_of_two().await;
         let local = LocalOptions { helper_ttl_ms: 400, ..LocalOptions::default() };
         let coordinator = Arc::new(LocalCoordinator::new(Arc::clone(&first), local));
@@ -50,7 +54,7 @@ impl Pair {
         let anywhere: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let rpc = RpcServer::start(anywhere, services).await.unwrap();
         let second = tikv_server::suite::is_on_cluster().then_some(second);
-        let options = RuntimeOptions { epochs_remembered: 6, ..options() };
+        let options = RuntimeOptions { epochs_remembered: 6, idle_interval_ms, ..options() };
         let world = World::coordinated(first, Arc::clone(&coordinator) as _, options).await;
         Pair { world, second, rpc, coordinator }
     }
@@ -172,6 +176,41 @@ async fn two_processes_prewrite_one_transaction() {
     let last = pair.write_until("an epoch", || true).await;
     pair.check(last, "the second process has gone").await;
     until("every view to run here again", async || pair.run_here().len() == VIEWS.len() + 2).await;
+    pair.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_the_second_process_reads_is_followed_too() {
+    let pair = Pair::with(600_000).await;
+    let over_u: Vec<String> = (0..6).map(|at| format!("w{at}")).collect();
+    for name in &over_u {
+        pair.world.create(name, "SELECT id, grp FROM test.u").await.unwrap();
+    }
+    pair.create_views().await;
+    let second = pair.second().await;
+    pair.write_until("a share", || {
+        second.has_share() && (1..VIEWS.len() + over_u.len()).contains(&pair.run_here().len())
+    })
+    .await;
+    let here = pair.run_here();
+    let mut there = Vec::new();
+    for name in over_u {
+        match here.contains(&pair.world.view_id(&name).await) {
+            true => pair.world.drop_view(&name).await.unwrap(),
+            false => there.push(name),
+        }
+    }
+    let watched = there.first().expect("views are scattered");
+    let last = pair.write_until("an epoch", || true).await;
+    pair.world.caught_up(watched, last).await;
+    // Nobody waits for it and nothing else changes.
+    let written = pair.world.write(&[("u", 1, Some((77, 0)))]).await;
+    until("an epoch without anybody who waits", async || {
+        pair.world.runtime.epochs().iter().any(|epoch| epoch.job == MAIN_JOB && epoch.cut >= written)
+    })
+    .await;
+    pair.world.check(watched).await;
+    second.end().await;
     pair.end().await;
 }
 
