@@ -15,7 +15,7 @@ use types::records::MAIN_JOB;
 use types::{TableId, Timestamp};
 
 use crate::epochs::check_every_epoch;
-use crate::plans::{COPY, GROUPS, VALUES};
+use crate::plans::{COPY, COPY_OF_U, GROUPS, VALUES};
 use crate::world::{World, options, until};
 
 const VIEWS: [(&str, &str); 6] =
@@ -184,7 +184,7 @@ async fn what_only_the_second_process_reads_is_followed_too() {
     let pair = Pair::with(600_000).await;
     let over_u: Vec<String> = (0..6).map(|at| format!("w{at}")).collect();
     for name in &over_u {
-        pair.world.create(name, "SELECT id, grp FROM test.u").await.unwrap();
+        pair.world.create(name, COPY_OF_U).await.unwrap();
     }
     pair.create_views().await;
     let second = pair.second().await;

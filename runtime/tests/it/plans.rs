@@ -18,6 +18,8 @@ use crate::world::{Bag, Rows};
 
 /// The rows as they are: keyed.
 pub(crate) const COPY: &str = "SELECT id, grp, val FROM test.t";
+/// The same of the other table.
+pub(crate) const COPY_OF_U: &str = "SELECT id, grp, val FROM test.u";
 /// Without the key: hidden handles, duplicates.
 pub(crate) const VALUES: &str = "SELECT grp, val FROM test.t";
 /// One row a group.
@@ -50,6 +52,10 @@ impl Planner for TestPlanner {
         let t = catalog.require("test", "t")?.id();
         let (nodes, columns, key) = match text {
             COPY => (vec![source(t, &[0, 1, 2])], vec![id(), int("grp"), int("val")], Some(vec![0])),
+            COPY_OF_U => {
+                let u = catalog.require("test", "u")?.id();
+                (vec![source(u, &[0, 1, 2])], vec![id(), int("grp"), int("val")], Some(vec![0]))
+            }
             VALUES => (vec![source(t, &[1, 2])], vec![int("grp"), int("val")], None),
             GROUPS => (groups(t), group_columns(), Some(vec![0])),
             JOIN => (join(t, catalog.require("test", "u")?.id()), join_columns(), Some(vec![0])),
@@ -86,6 +92,7 @@ pub(crate) fn recompute(query: &str, t: &Rows, u: &Rows) -> Bag {
     let text = |numbers: &[i64]| numbers.iter().map(i64::to_string).collect::<Vec<_>>();
     match query {
         COPY => t.iter().for_each(|(id, (grp, val))| add(text(&[*id, *grp, *val]))),
+        COPY_OF_U => u.iter().for_each(|(id, (grp, val))| add(text(&[*id, *grp, *val]))),
         VALUES => t.values().for_each(|(grp, val)| add(text(&[*grp, *val]))),
         GUARDED => {
             let kept = t.iter().filter(|(id, _)| !u.contains_key(id));
