@@ -159,7 +159,7 @@ const OPENED: &str = "TIDEMILL_TEST_OPENED";
 /// version, and its database cannot be dropped after that. The process says so and is gone, in a child here.
 fn ends_the_process(name: &Path, directory: &Path) -> bool {
     let file = name.file_name().unwrap().to_str().unwrap();
-    if !file.strip_prefix('v').is_some_and(|number| number.parse::<u64>().is_ok()) {
+    if file.strip_prefix('v').is_none_or(|number| number.parse::<u64>().is_err()) {
         return false;
     }
     let copied = tempfile::tempdir().unwrap();
@@ -171,7 +171,9 @@ fn ends_the_process(name: &Path, directory: &Path) -> bool {
         .unwrap();
     let is_aborted = child.status.signal() == Some(ABORTED);
     let said = String::from_utf8_lossy(&child.stderr);
-    assert!(!is_aborted || said.contains("panicked at"), "{name:?}: {said}");
+    if is_aborted {
+        assert!(said.contains("panicked at"), "{name:?}: {said}");
+    }
     is_aborted
 }
 
