@@ -6,6 +6,24 @@ use types::records::MAIN_JOB;
 use crate::plans::{ALL, COPY, GROUPS, JOIN, TOUCHY, VALUES};
 use crate::world::{World, options, until};
 
+/// Whether every epoch of a job comes by a fail point, or every run of one.
+pub(crate) fn is_of_an_epoch(point: &str) -> bool {
+    const STEPS: [&str; 11] = [
+        "taken_over",
+        "loaded",
+        "absorbed",
+        "opened",
+        "sealed",
+        "runs_written",
+        "prepared",
+        "prewritten",
+        "voted",
+        "decided",
+        "committed",
+    ];
+    point.strip_prefix("runtime::").is_some_and(|step| STEPS.contains(&step))
+}
+
 /// Checks a view at the commit of every epoch that is remembered.
 pub(crate) async fn check_every_epoch(world: &World, name: &str) {
     let since = world.table(name).await.view.as_ref().unwrap().created_ts;

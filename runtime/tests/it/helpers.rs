@@ -14,7 +14,7 @@ use store::Store;
 use types::records::MAIN_JOB;
 use types::{TableId, Timestamp};
 
-use crate::epochs::check_every_epoch;
+use crate::epochs::{check_every_epoch, is_of_an_epoch};
 use crate::plans::{COPY, COPY_OF_U, GROUPS, VALUES};
 use crate::world::{World, options, until};
 
@@ -218,25 +218,9 @@ async fn what_only_the_second_process_reads_is_followed_too() {
 async fn a_second_process_may_fail_at_each_step() {
     let pair = Pair::new().await;
     pair.create_views().await;
-    let of_an_epoch = [
-        "taken_over",
-        "loaded",
-        "absorbed",
-        "opened",
-        "sealed",
-        "runs_written",
-        "prepared",
-        "prewritten",
-        "voted",
-        "decided",
-        "committed",
-    ];
     let second = pair.second().await;
     let mut generation = 0;
-    for point in POINTS {
-        if !of_an_epoch.iter().any(|name| *point == format!("runtime::{name}")) {
-            continue;
-        }
+    for point in POINTS.iter().filter(|point| is_of_an_epoch(point)) {
         pair.write_until("a share", || second.has_share()).await;
         // It fails there, gives its share up, and is given another.
         second.fail.arm(point, 0);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use runtime::{POINTS, RuntimeOptions};
 use types::records::MAIN_JOB;
 
-use crate::epochs::check_every_epoch;
+use crate::epochs::{check_every_epoch, is_of_an_epoch};
 use crate::fills::fill_table;
 use crate::plans::{COPY, GROUPS, VALUES};
 use crate::world::{World, options, until};
@@ -18,23 +18,7 @@ async fn every_step_of_an_epoch_may_fail() {
         world.create(name, query).await.unwrap();
     }
     let mut step = 0;
-    for point in POINTS {
-        let of_an_epoch = [
-            "taken_over",
-            "loaded",
-            "absorbed",
-            "opened",
-            "sealed",
-            "runs_written",
-            "prepared",
-            "prewritten",
-            "voted",
-            "decided",
-            "committed",
-        ];
-        if !of_an_epoch.iter().any(|name| *point == format!("runtime::{name}")) {
-            continue;
-        }
+    for point in POINTS.iter().filter(|point| is_of_an_epoch(point)) {
         world.fail.arm(point, 0);
         if *point == "runtime::taken_over" || *point == "runtime::loaded" {
             // Only a new run comes by there.
