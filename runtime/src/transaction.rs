@@ -9,10 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use store::{
-    AssertionLevel, CommitRequest, Key, KeyError, LockInfo, Mutation, PrewriteRequest, Store, TxnStatus,
-    TxnStatusRequest,
-};
+use store::{AssertionLevel, CommitRequest, Key, KeyError, Mutation, PrewriteRequest, Store, settle};
 use types::{Error, ErrorKind, Result, TableId, Timestamp};
 
 /// Keys of one request.
@@ -184,33 +181,6 @@ fn batches(mutations: &[Mutation]) -> impl Iterator<Item = &[Mutation]> {
         rest = after;
         Some(batch)
     })
-}
-
-/// Finishes a lock whose transaction is decided; `false` if it is alive.
-async fn settle(store: &dyn Store, lock: &LockInfo) -> Result<bool> {
-    let current_ts = store.timestamp().await?;
-    let expired = lock.start_ts.physical_ms().saturating_add(lock.ttl_ms) < current_ts.physical_ms();
-    let request = TxnStatusRequest {
-        primary: lock.primary.clone(),
-        start_ts: lock.start_ts,
-        caller_start_ts: Timestamp::ZERO,
-        current_ts,
-        rollback_if_not_exist: expired,
-        verify_is_primary: true,
-    };
-    let commit_ts = match store.check_txn_status(&request).await {
-        Ok(TxnStatus::Committed(commit_ts)) => Some(commit_ts),
-        Ok(TxnStatus::RolledBack) => None,
-        Ok(TxnStatus::Alive { .. }) | Err(KeyError::TxnNotFound { .. } | KeyError::PrimaryMismatch(_)) => {
-            return Ok(false);
-        }
-        Err(error) => return Err(error.into()),
-    };
-    match store.resolve_lock(lock.start_ts, commit_ts, std::slice::from_ref(&lock.key)).await {
-        // Somebody else was faster.
-        Ok(()) | Err(KeyError::TxnLockNotFound(_)) => Ok(true),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Growing pauses up to a limit in all.

@@ -25,7 +25,7 @@ mod resolve;
 
 pub use embedded::{Clock, CommitCounts, EmbeddedStore, Options, SystemClock, check_key_length};
 pub use readers::{Readers, Reading};
-pub use resolve::{Fate, next_key};
+pub use resolve::{Fate, next_key, settle};
 pub use snapshot::{Pages, Snapshot};
 pub use transaction::Transaction;
 

@@ -104,18 +104,30 @@ pub(crate) async fn finish(
     }
 }
 
+/// Finishes a lock in a writer's way if its transaction is decided; `false` if that is alive.
+///
+/// # Errors
+/// What the store says.
+pub async fn settle(store: &dyn Store, lock: &LockInfo) -> KvResult<bool> {
+    let commit_ts = match ask(store, lock, Timestamp::ZERO).await? {
+        Fate::Committed(commit_ts) => Some(commit_ts),
+        Fate::RolledBack => None,
+        Fate::Pushed | Fate::Alive => return Ok(false),
+    };
+    finish(store, &[lock], commit_ts).await?;
+    Ok(true)
+}
+
 /// Makes way for a writer: finishes the lock if it is decided, else waits a little.
 pub(crate) async fn settle_for_writer(
     store: &dyn Store,
     lock: &LockInfo,
     backoff: &mut Backoff,
 ) -> KvResult<()> {
-    match ask(store, lock, Timestamp::ZERO).await? {
-        Fate::Committed(commit_ts) => finish(store, &[lock], Some(commit_ts)).await,
-        Fate::RolledBack => finish(store, &[lock], None).await,
-        Fate::Pushed | Fate::Alive if backoff.wait().await => Ok(()),
-        Fate::Pushed | Fate::Alive => Err(KeyError::Locked(Box::new(lock.clone()))),
+    if settle(store, lock).await? || backoff.wait().await {
+        return Ok(());
     }
+    Err(KeyError::Locked(Box::new(lock.clone())))
 }
 
 /// Makes the locks harmless for everything at or below `ts`: afterwards each is finished, or will
