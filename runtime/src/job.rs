@@ -46,7 +46,8 @@ pub(crate) async fn run(
     token: CancellationToken,
 ) -> Result<()> {
     while !token.is_cancelled() {
-        let helpers = wanted_helpers(&shared, &door).await?;
+        // Where a view to be compacted will be is not known yet.
+        let helpers = wanted_helpers(&shared, &door, |_| true).await?;
         let worker = Worker::lead(Arc::clone(&shared), job, token.clone(), &helpers).await?;
         let door = Arc::clone(&door);
         let mut run =
@@ -56,8 +57,10 @@ pub(crate) async fn run(
         while !token.is_cancelled() {
             run.step().await?;
             // Helpers that come are given their share between two epochs; one that goes ends the run.
-            let epoch = run.worker.frontier.epoch;
-            if epoch != std::mem::replace(&mut looked_at, epoch) && run.helpers_wanted().await? != helpers {
+            let (epoch, place) = (run.worker.frontier.epoch, run.worker.place);
+            if epoch != std::mem::replace(&mut looked_at, epoch)
+                && wanted_helpers(&shared, &run.door, |view| !place.has(view)).await? != helpers
+            {
                 tracing::info!(job = job.0, "the job's views are divided anew");
                 break;
             }
@@ -66,10 +69,14 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// The helpers that a new run of a job is to have: none if a view of unknown place is to be compacted, which
-/// this process does itself.
-async fn wanted_helpers(shared: &Shared, door: &JobDoor) -> Result<Vec<HelperId>> {
-    if door.wants_compaction(|_| true) {
+/// The helpers that a run of a job that begins now is to have: none if a view is to be compacted that may
+/// be with another worker, which this process does itself.
+async fn wanted_helpers(
+    shared: &Shared,
+    door: &JobDoor,
+    may_be_elsewhere: impl Fn(TableId) -> bool,
+) -> Result<Vec<HelperId>> {
+    if door.wants_compaction(may_be_elsewhere) {
         return Ok(Vec::new());
     }
     repeat(|| shared.coordinator.helpers()).await
@@ -227,17 +234,6 @@ impl JobRun {
         Ok(())
     }
 
-    /// The helpers that the run would have if it began now. A view that another worker has is compacted by a
-    /// run without helpers.
-    async fn helpers_wanted(&self) -> Result<Vec<HelperId>> {
-        let place = self.worker.place;
-        if self.door.wants_compaction(|view| !place.has(view)) {
-            return Ok(Vec::new());
-        }
-        let coordinator = &self.worker.shared.coordinator;
-        repeat(|| coordinator.helpers()).await
-    }
-
     fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -301,16 +297,20 @@ impl JobRun {
         let epoch = self.worker.frontier.epoch;
         if self.others.epoch != Some(epoch) {
             let catalog = self.worker.shared.catalog_at(self.worker.commit_ts).await?;
-            let mut ranges = Vec::new();
+            self.others = Others { epoch: Some(epoch), ranges: Vec::new(), changed: false };
             for definition in catalog.tables.values() {
                 let Some(view) = &definition.view else { continue };
                 if view.state == ViewState::Ready && view.job == job && !place.has(definition.id()) {
-                    ranges.extend(catalog.base_ranges(view)?);
+                    match catalog.base_ranges(view) {
+                        Ok(ranges) => self.others.ranges.extend(ranges),
+                        // TiDB dropped a table: whose view it is finds that in the next epoch.
+                        Err(_) => self.others.changed = true,
+                    }
                 }
             }
-            ranges.sort_by(|left, right| left.start.cmp(&right.start));
-            ranges.dedup();
-            self.others = Others { epoch: Some(epoch), ranges, changed: false };
+        }
+        if self.others.changed {
+            return Ok(());
         }
         self.others.changed =
             match self.worker.shared.store.count_changes(&self.others.ranges, from, to, 0).await {
