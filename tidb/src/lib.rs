@@ -32,6 +32,7 @@ mod schema;
 mod source_table;
 mod stored_row;
 mod time;
+mod type_name;
 mod view_table;
 mod view_verify;
 mod zone;

@@ -166,37 +166,13 @@ fn declared_type(column_type: &ColumnType) -> std::result::Result<String, String
     };
     let text = |declared: String| format!("{declared} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin");
     Ok(match *column_type {
-        ColumnType::Int { bits, unsigned } => {
-            let name = match bits {
-                8 => "TINYINT",
-                16 => "SMALLINT",
-                24 => "MEDIUMINT",
-                32 => "INT",
-                _ => "BIGINT",
-            };
-            format!("{name}{}", if unsigned { " UNSIGNED" } else { "" })
-        }
-        ColumnType::Float => "FLOAT".to_owned(),
-        ColumnType::Double => "DOUBLE".to_owned(),
-        ColumnType::Decimal { precision, scale } => format!("DECIMAL({precision},{scale})"),
         ColumnType::Char(n) => text(limited("CHAR", n, 255)?),
         ColumnType::Varchar(n) => text(limited("VARCHAR", n, 16_383)?),
-        ColumnType::Text(bytes) => text(sized("TEXT", bytes)),
+        ColumnType::Text(_) => text(column_type.to_string().to_uppercase()),
         ColumnType::Binary(n) => limited("BINARY", n, 255)?,
         ColumnType::Varbinary(n) => limited("VARBINARY", n, 65_535)?,
-        ColumnType::Blob(bytes) => sized("BLOB", bytes),
-        ColumnType::Date => "DATE".to_owned(),
         ColumnType::Datetime(fsp) => format!("DATETIME({fsp})"),
         ColumnType::Timestamp(fsp) => format!("TIMESTAMP({fsp})"),
+        _ => column_type.to_string().to_uppercase(),
     })
-}
-
-fn sized(name: &str, bytes: u32) -> String {
-    let size = match bytes {
-        0..=255 => "TINY",
-        256..=65_535 => "",
-        65_536..=16_777_215 => "MEDIUM",
-        _ => "LONG",
-    };
-    format!("{size}{name}")
 }

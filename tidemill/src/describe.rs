@@ -3,51 +3,9 @@
 use sql::catalog::TableDefinition;
 use tidb::{ColumnInfo, ColumnType, TableInfo};
 
-/// The type as MySQL writes it.
-pub(crate) fn type_name(column_type: &ColumnType) -> String {
-    match *column_type {
-        ColumnType::Int { bits, unsigned } => {
-            let name = match bits {
-                8 => "tinyint",
-                16 => "smallint",
-                24 => "mediumint",
-                32 => "int",
-                _ => "bigint",
-            };
-            format!("{name}{}", if unsigned { " unsigned" } else { "" })
-        }
-        ColumnType::Float => "float".to_owned(),
-        ColumnType::Double => "double".to_owned(),
-        ColumnType::Decimal { precision, scale } => format!("decimal({precision},{scale})"),
-        ColumnType::Char(n) => format!("char({n})"),
-        ColumnType::Varchar(n) => format!("varchar({n})"),
-        ColumnType::Text(bytes) => sized("text", bytes),
-        ColumnType::Binary(n) => format!("binary({n})"),
-        ColumnType::Varbinary(n) => format!("varbinary({n})"),
-        ColumnType::Blob(bytes) => sized("blob", bytes),
-        ColumnType::Date => "date".to_owned(),
-        ColumnType::Datetime(fsp) => with_fraction("datetime", fsp),
-        ColumnType::Timestamp(fsp) => with_fraction("timestamp", fsp),
-    }
-}
-
-fn sized(name: &str, bytes: u32) -> String {
-    let size = match bytes {
-        0..=255 => "tiny",
-        256..=65_535 => "",
-        65_536..=16_777_215 => "medium",
-        _ => "long",
-    };
-    format!("{size}{name}")
-}
-
-fn with_fraction(name: &str, fsp: u8) -> String {
-    if fsp == 0 { name.to_owned() } else { format!("{name}({fsp})") }
-}
-
 /// The type's name without its parameters.
 pub(crate) fn data_type(column_type: &ColumnType) -> String {
-    let name = type_name(column_type);
+    let name = column_type.to_string();
     name.split(['(', ' ']).next().unwrap_or_default().to_owned()
 }
 
@@ -83,7 +41,7 @@ pub(crate) fn key_mark(info: &TableInfo, position: usize) -> &'static str {
 }
 
 fn column_line(column: &ColumnInfo) -> String {
-    let mut line = format!("  {} {}", quoted(&column.name), type_name(&column.column_type));
+    let mut line = format!("  {} {}", quoted(&column.name), column.column_type);
     if column.not_null {
         line.push_str(" NOT NULL");
     } else if matches!(column.column_type, ColumnType::Timestamp(_)) {

@@ -12,7 +12,7 @@ use sql::catalog::{Catalog, Refresh, TableDefinition, ViewDefinition};
 use tidb::{ROW_ID_NAME, TableInfo, Zone};
 use types::{Error, Result, TableId};
 
-use crate::describe::{quoted, type_name};
+use crate::describe::quoted;
 use crate::system::shown_time;
 
 /// What the sink of a view without a key keeps.
@@ -86,7 +86,7 @@ impl<'a> Physical<'a> {
         PhysicalColumn {
             ordinal: Some(position + 1),
             name: column.name.clone(),
-            type_name: type_name(&column.column_type),
+            type_name: column.column_type.to_string(),
             is_nullable: !column.not_null,
             role: if is_key { "key" } else { "value" },
             origin: match lineage.kind {

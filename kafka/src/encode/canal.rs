@@ -108,29 +108,14 @@ fn sql_type(column: &ColumnInfo) -> i32 {
     }
 }
 
+/// The type as MySQL writes it, but texts and blobs as the largest and times always with their digits behind
+/// the second.
 fn mysql_type(column: &ColumnInfo) -> String {
-    match column.column_type {
-        ColumnType::Int { bits, unsigned } => {
-            let name = match bits {
-                8 => "tinyint",
-                16 => "smallint",
-                24 => "mediumint",
-                32 => "int",
-                _ => "bigint",
-            };
-            format!("{name}{}", if unsigned { " unsigned" } else { "" })
-        }
-        ColumnType::Float => "float".to_owned(),
-        ColumnType::Double => "double".to_owned(),
-        ColumnType::Decimal { precision, scale } => format!("decimal({precision},{scale})"),
-        ColumnType::Char(n) => format!("char({n})"),
-        ColumnType::Varchar(n) => format!("varchar({n})"),
+    match &column.column_type {
         ColumnType::Text(_) => "longtext".to_owned(),
-        ColumnType::Binary(n) => format!("binary({n})"),
-        ColumnType::Varbinary(n) => format!("varbinary({n})"),
         ColumnType::Blob(_) => "longblob".to_owned(),
-        ColumnType::Date => "date".to_owned(),
         ColumnType::Datetime(fsp) => format!("datetime({fsp})"),
         ColumnType::Timestamp(fsp) => format!("timestamp({fsp})"),
+        column_type => column_type.to_string(),
     }
 }

@@ -401,7 +401,7 @@ fn column_row(definition: &TableDefinition, position: usize) -> Vec<Cell> {
     row.extend([unsigned(digits), unsigned(scale), unsigned(fraction)]);
     row.push(Cell::optional(collation, |_| Cell::text("utf8mb4")));
     row.push(Cell::optional(collation, Cell::text));
-    row.push(Cell::Text(describe::type_name(&column.column_type)));
+    row.push(Cell::Text(column.column_type.to_string()));
     row.push(Cell::text(describe::key_mark(&definition.info, position)));
     row.extend(texts(&["", "select,insert,update,references", &column.comment, ""]));
     row

@@ -192,7 +192,7 @@ const COLUMNS_FULL: [&str; 9] =
 pub(super) fn columns(full: bool, info: &TableInfo) -> Listing {
     let rows = info.columns.iter().enumerate().map(|(at, column)| {
         let field = Some(column.name.clone());
-        let type_name = Some(describe::type_name(&column.column_type));
+        let type_name = Some(column.column_type.to_string());
         let null = Some(if column.not_null { "NO" } else { "YES" }.to_owned());
         let key = Some(describe::key_mark(info, at).to_owned());
         let default = describe::shown_default(column);
